@@ -15,6 +15,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.errors import ConsumerClosed
 from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, usual_look
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -44,8 +45,8 @@ class AsyncConsumer(ConsumerBase):
 
     Calls that wait are awaited. `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
 
-    Create it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). Signal handlers
-    are treated as in `Consumer`.
+    Create it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). Other tasks may
+    wait in other calls meanwhile. Signal handlers are treated as in `Consumer`.
     """
 
     _awaits = True
@@ -57,8 +58,10 @@ class AsyncConsumer(ConsumerBase):
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
         self._hook_over = TimedEvent()
+        self._waiting: set[asyncio.Event] = set()  # one for each call that waits for a promise
         driver = self._session.driver
         driver.on_update = partial(call_in, self._loop, self._news.set)  # keeps no consumer alive
+        driver.ended.then(partial(call_in, self._loop, partial(_set_all, self._waiting)))  # no promise is kept any more
         sockets = driver.lease.open()
         if sockets >= 0:
             # The reader keeps the driver, and so the descriptor, until it is removed: no other file may get its number.
@@ -114,7 +117,7 @@ class AsyncConsumer(ConsumerBase):
             raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
         try:
             self._busy = me
-            session.poll_begins()
+            session.poll_begins(alone=False)
             return await self._collect(until, most_slices)
         except KohortError as error:
             session.poll_failed(error)
@@ -234,13 +237,15 @@ class AsyncConsumer(ConsumerBase):
         return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
-        with self._session.acquire():
-            until = self._deadline(timeout_s)
-            while (found := look()) is None:
-                if self._session.driver.now() >= until:
-                    raise unknown_position(partition)
-                await asyncio.sleep(0.01)
-            return found
+        until = self._deadline(timeout_s)
+        while True:
+            with self._session.acquire():  # in each round: another task may have closed the consumer
+                found = look()
+            if found is not None:
+                return found
+            if self._session.driver.now() >= until:
+                raise unknown_position(partition)
+            await asyncio.sleep(0.01)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -352,7 +357,14 @@ class AsyncConsumer(ConsumerBase):
     async def _future(self, promise: "Promise[T]") -> T:
         done = asyncio.Event()
         promise.add_done_callback(lambda _promise: call_in(self._loop, done.set))
-        await done.wait()
+        self._waiting.add(done)
+        try:
+            await done.wait()
+        finally:
+            self._waiting.discard(done)
+        if not promise.done():
+            self._session.driver.check()
+            raise ConsumerClosed("another task has closed the consumer")
         return promise.result()
 
     # --- the end
@@ -401,3 +413,8 @@ class AsyncConsumer(ConsumerBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _set_all(events: set[asyncio.Event]) -> None:
+    for event in events:
+        event.set()

@@ -295,6 +295,8 @@ class ConsumerCore(CoreFields):
         requests = tuple(request for send in ready.sends for request in self._request(send, now))
         if ready.backlog is not None:
             self.group_lag.measure(ready.backlog)
+        if ready.error is not None:
+            self.put_error(ready.error)
         if ready.plan is not None:
             self._job = BackgroundJob("kohort-assignor", partial(run_plan, ready.plan), self.post_event)
         if self.subscription is not None:

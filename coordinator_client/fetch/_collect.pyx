@@ -170,16 +170,16 @@ cdef class PollFields:
             driver.apply_pending_changes()
         return self.door.visit()
 
-    def poll_begins(self, *, bint handled=True):
+    def poll_begins(self, *, bint handled=True, bint alone=True):
         """Begin a poll. The user's processing time is measured between `poll_ends` and this (KIP-62).
 
         `handled`: true if this call means that the records returned before are processed, which a close does not mean.
-        Raises ConcurrentUseError inside another poll, unless a callback calls.
+        `alone`: raise ConcurrentUseError inside another call, unless a callback calls. With tasks other calls may wait.
         """
         cdef CoreFields core = self.core_fields
         cdef Guard lock = self.driver_fields.lock
         cdef double now
-        if handled and not self.in_callback and self.door._depth > 1:
+        if handled and alone and not self.in_callback and self.door._depth > 1:
             raise ConcurrentUseError(
                 "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
             )

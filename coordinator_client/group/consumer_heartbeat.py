@@ -23,6 +23,7 @@ from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
 from kohort.coordinator_client.group.target_assignment import TargetAssignment
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
+from kohort.network.errors import AuthorizationFailed
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.protocol.errors import ErrorCode, error_name
@@ -252,6 +253,15 @@ class ConsumerHeartbeat(MemberComponent):
         match REACTIONS[API].get(code, ErrorAction.FATAL):
             case ErrorAction.RETRY:
                 self._back_off()
+            case ErrorAction.REPORT:
+                self._back_off()
+                self._membership.report(
+                    AuthorizationFailed(
+                        f"not allowed to read a topic: {message or ''}",
+                        hint="grant READ and DESCRIBE on each topic of the subscription",
+                        group=self._settings.group_id,
+                    )
+                )
             case ErrorAction.REDISCOVER:
                 self._link.gone(why)
             case ErrorAction.FORGET_GENERATION if current:

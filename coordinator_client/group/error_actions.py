@@ -29,6 +29,7 @@ class ErrorAction(Enum):
     FORGET_MEMBER = "the member is unknown: partitions are lost, join again without a member id"
     TAKE_ID = "take the member id of the response, and join again at once (KIP-394)"
     RELEASE = "release the instance id in case this member holds it, and join again for a session timeout"
+    REPORT = "raise it from poll once, and retry after a backoff"
     FATAL = "no retry cures it: raise it from poll"
 
 
@@ -86,7 +87,7 @@ REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
         ErrorCode.GROUP_ID_NOT_FOUND: _R.FORGET_GENERATION,
         ErrorCode.FENCED_MEMBER_EPOCH: _R.FORGET_GENERATION,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL: _R.FATAL,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: _R.REPORT,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
         ErrorCode.UNSUPPORTED_VERSION: _R.FATAL,
         ErrorCode.INVALID_REQUEST: _R.FATAL,

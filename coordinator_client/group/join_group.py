@@ -215,6 +215,10 @@ class Gathering(MemberComponent):
             self._membership.fail(event.error)
             return
         self._tracker.transition(Trigger.PLANNED)
+        if self._coordinator.coordinator is None:
+            # It was lost while the assignor ran. No request was in flight then, whose loss would have led to a join.
+            self._membership.join_again("the coordinator was lost before the SyncGroup")
+            return
         self._sync(event.assignments)
 
     def _sync(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:

@@ -53,6 +53,7 @@ class MemberBase(MemberComponent):
             wanted=self._wanted(),
             backlog=self._drain_backlog(),
             plan=self._drain_plan(),
+            error=self._membership.drain_error(),
             notices=self._tracker.drain_notices(),
             wake_at=self._wake_at(),
         )

@@ -3,7 +3,7 @@
 `MemberContext`, at the end, has all of it. Two parts have files of their own: `states.py` and `member_timers.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from kohort.common.named_tuple import NamedTuple
@@ -86,15 +86,18 @@ LEAVE_APIS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
 HEARTBEAT_APIS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
 """The APIs by which a member stays."""
 
-OTHER_CONNECTION_APIS: Final = frozenset({"LeaveGroup", "Heartbeat"})
-"""Requests that use another connection while a join waits at the coordinator: brokers read nothing behind a request
-without a response."""
+OTHER_CONNECTION_APIS: Final[Mapping[str, frozenset[str]]] = {
+    "JoinGroup": frozenset({"LeaveGroup", "Heartbeat"}),
+    "SyncGroup": frozenset({"LeaveGroup"}),
+}
+"""A request that waits for other members -> the requests that use another connection meanwhile. Brokers read nothing
+behind a request without a response."""
 
 
 class InFlightRequest(NamedTuple):
     """A request in flight. Times are monotonic seconds.
 
-    `use_other_connection`: it was sent while a join waited on the coordinator's own connection.
+    `use_other_connection`: it was sent while a join or sync waited on the coordinator's own connection.
     """
 
     api: str
@@ -111,13 +114,13 @@ class InFlightRequests:
     Responses to cancelled requests are dropped: `cancel` removes the request, and `complete` then returns None.
     """
 
-    __slots__ = ("_distrusted", "_join_on_wire", "_requests", "_sends", "_serial")
+    __slots__ = ("_distrusted", "_on_wire", "_requests", "_sends", "_serial")
 
     def __init__(self) -> None:
         self._serial = 0
         self._distrusted = False
         self._requests: dict[int, InFlightRequest] = {}
-        self._join_on_wire: int | None = None  # also after it was cancelled
+        self._on_wire: Send | None = None  # the newest join or sync, also after it was cancelled
         self._sends: list[Send] = []
 
     def next_serial(self) -> int:
@@ -138,12 +141,14 @@ class InFlightRequests:
     ) -> None:
         """Hand out a request. If it is not `awaited`, its outcome is ignored."""
         serial = self.next_serial()
-        aside = api in OTHER_CONNECTION_APIS and self._join_on_wire is not None
+        aside = self._on_wire is not None and api in OTHER_CONNECTION_APIS[self._on_wire.api]
         renew = self._distrusted and to is not None and not aside
-        self._distrusted = self._distrusted and not renew
-        self._sends.append(Send(serial, to, api, request, timeout_ms, aside, renew))
-        if api == "JoinGroup":
-            self._join_on_wire = serial
+        # The coordinator may never respond to the sync of a member that has left.
+        self._distrusted = (self._distrusted and not renew) or (aside and api == "LeaveGroup")
+        send = Send(serial, to, api, request, timeout_ms, aside, renew)
+        self._sends.append(send)
+        if api in OTHER_CONNECTION_APIS:
+            self._on_wire = send
         if awaited:
             node_id = None if to is None else to.node_id
             overdue_at = now + (timeout_ms + RESPONSE_GRACE_MS) / 1000
@@ -163,8 +168,8 @@ class InFlightRequests:
 
     def on_result(self, serial: int | None) -> None:
         """The request of this serial has had its outcome, in flight or cancelled."""
-        if self._join_on_wire is not None and serial == self._join_on_wire:
-            self._join_on_wire = None
+        if self._on_wire is not None and serial == self._on_wire.serial:
+            self._on_wire = None
 
     def complete(self, serial: int) -> InFlightRequest | None:
         """Remove and return the request that an outcome belongs to; None if it is not in flight."""

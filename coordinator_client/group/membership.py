@@ -134,6 +134,7 @@ class Membership(MemberComponent):
         self.fatal: KohortError | None = None
         self.commit_order: CommitOrder | None = None
         self._new_order: CommitOrder | None = None
+        self._new_error: KohortError | None = None
 
     @property
     def in_generation(self) -> bool:
@@ -156,6 +157,15 @@ class Membership(MemberComponent):
         """The commit order that was given since the last call, if one was."""
         order, self._new_order = self._new_order, None
         return order
+
+    def report(self, error: KohortError) -> None:
+        """Have the next poll raise an error that does not end the membership."""
+        self._new_error = error
+
+    def drain_error(self) -> KohortError | None:
+        """The error that was reported since the last call, if one was."""
+        error, self._new_error = self._new_error, None
+        return error
 
     # ----------------------------------------------------------------------------------------------------------
     # identity

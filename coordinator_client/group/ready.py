@@ -70,9 +70,9 @@ class Send(NamedTuple):
     JoinGroup it is at least the rebalance timeout and 5 s, because the coordinator responds after all members have
     joined.
 
-    `use_other_connection`: send this by another connection to the same node. A JoinGroup waits on the coordinator's own
-    connection, and brokers read nothing behind a request without a response. (While `view.state` is JOINING, this also
-    applies to commits and OffsetFetch.)
+    `use_other_connection`: send this by another connection to the same node. A JoinGroup or SyncGroup waits on the
+    coordinator's own connection, and brokers read nothing behind a request without a response. (While `view.state` is
+    JOINING, this also applies to commits and OffsetFetch.)
 
     `use_new_connection`: close the coordinator's own connection first, if there is one, and send this by a new one.
     Requests on the old one get no response.
@@ -197,6 +197,9 @@ class Ready(NamedTuple):
 
     plan: PlanOrder | None
     """Edge. Run it on a thread of its own, because it runs the user's assignor."""
+
+    error: KohortError | None
+    """Edge. The next poll raises it, and the membership goes on."""
 
     notices: tuple[Notice, ...]
     """Edge. They are last, because they have no effect."""

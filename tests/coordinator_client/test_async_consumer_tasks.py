@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from kohort import AsyncConsumer
-from kohort.common import TopicPartition
-from kohort.coordinator_client import Assigned, CallbackError, RebalanceHooks
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client import Assigned, CallbackError, ConsumerClosed, RebalanceHooks
+from kohort.network.errors import ConcurrentUseError
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+
+FIRST = TopicPartition("topic", 0)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -94,6 +97,99 @@ def test_lag_leaves_out_what_another_task_lets_go_meanwhile() -> None:
                 consumer.assign([kept])
                 held.release()
                 assert await in_flight == {kept: 0}
+
+    run(main)
+
+
+CALLS: dict[str, Callable[[AsyncConsumer], Coroutine[Any, Any, object]]] = {
+    "ListOffsets": lambda consumer: consumer.end_offsets([FIRST]),
+    "OffsetFetch": lambda consumer: consumer.committed([FIRST]),
+    "OffsetCommit": lambda consumer: consumer.commit({FIRST: 1}),
+    "DescribeGroups": lambda consumer: consumer.group_members(),
+    "Metadata": lambda consumer: consumer.topics(),
+}
+
+
+async def reached(held: Hold) -> None:
+    """Let the new task begin its call, and wait until a request is held."""
+    await asyncio.sleep(0)
+    while not held.reached.is_set():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("api", CALLS)
+def test_a_call_that_waits_ends_when_another_task_closes_the_consumer(api: str) -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control(api, lambda call: held)
+            consumer = AsyncConsumer(fake.bootstrap, group="group")
+            consumer.assign({FIRST: 0})
+            waiting = asyncio.create_task(CALLS[api](consumer))
+            await reached(held)
+            await consumer.close(0.5)
+            with pytest.raises(ConsumerClosed):
+                await asyncio.wait_for(waiting, PATIENCE_S / 2)
+            held.release()
+
+    run(main)
+
+
+def test_a_position_that_another_task_waits_for_is_not_known_after_a_close() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("OffsetFetch", lambda call: held)
+            consumer = AsyncConsumer(fake.bootstrap, group="group")
+            consumer.assign([FIRST])
+            waiting = asyncio.create_task(consumer.position(FIRST))
+            await reached(held)
+            await consumer.close(0.5)
+            with pytest.raises(ConsumerClosed):
+                await asyncio.wait_for(waiting, PATIENCE_S / 2)
+            held.release()
+
+    run(main)
+
+
+def test_a_call_that_waits_ends_with_the_driver() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("ListOffsets", lambda call: held)
+            consumer = AsyncConsumer(fake.bootstrap)
+            waiting = asyncio.create_task(consumer.end_offsets([FIRST]))
+            await reached(held)
+            consumer._session.core.poll = None  # type: ignore[assignment]
+            consumer._session.driver.wakeup()
+            with pytest.raises(KohortError, match="ended by a defect"):
+                await asyncio.wait_for(waiting, PATIENCE_S / 2)
+            held.release()
+            await consumer.close()
+
+    run(main)
+
+
+def test_records_are_read_while_another_task_waits_for_something_else() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("ListOffsets", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign({FIRST: 0})
+                waiting = asyncio.create_task(consumer.end_offsets([FIRST]))
+                await reached(held)
+                fake.produce("topic", 0, [(None, b"one")])
+                (columns,) = await consumer.poll(PATIENCE_S)
+                assert len(columns) == 1
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await asyncio.sleep(0)
+                with pytest.raises(ConcurrentUseError, match="another task"):
+                    await consumer.poll()
+                polling.cancel()
+                held.release()
+                assert await waiting == {FIRST: 1}
 
     run(main)
 

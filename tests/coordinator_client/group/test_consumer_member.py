@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import states as walking
 from kohort.coordinator_client.group.error_actions import (
@@ -17,10 +18,14 @@ from kohort.coordinator_client.group.error_actions import (
 from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState, Trigger, after
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
 from kohort.coordinator_client.subscription_state import PauseMarks, Subscription
+from kohort.network.errors import AuthorizationFailed
 from kohort.network.request_versions import fit
+from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.protocol.catalogue import API as CATALOGUE
+from kohort.testing.fake_broker import Alter, FakeBroker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 from tests.coordinator_client.group.consumer_member_rig import API, MEMBER_ID, EpochRig, by_id
-from tests.coordinator_client.group.member_rig import assert_silent, fatal, tps
+from tests.coordinator_client.group.member_rig import GROUP, assert_silent, fatal, tps
 
 T = tps("t-0..3")
 
@@ -486,7 +491,7 @@ def test_a_fenced_member_loses_all_and_joins_again_with_the_same_id(code: int) -
 
 
 @pytest.mark.proves("E-09")
-@pytest.mark.parametrize("code", [23, 29, 30, 35, 42, 81, 82, 112, 128])
+@pytest.mark.parametrize("code", [23, 30, 35, 42, 81, 82, 112, 128])
 def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None:
     rig = stable()
     rig.next_report()
@@ -498,6 +503,40 @@ def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None
     assert (error.code, error.place["api"]) == (code, API)
     assert rig.state == "FAILED"
     assert_silent(rig)
+
+
+@pytest.mark.proves("E-09", "B-31")
+def test_a_topic_without_permission_is_an_error_once_and_the_membership_goes_on() -> None:
+    rig = stable()
+    rig.next_report()
+    before = len(rig.requested(API))
+    ready = rig.coordinator_responds(29)
+    assert isinstance(ready.error, AuthorizationFailed)
+    assert ready.error.place == {"group": GROUP}
+    assert (rig.state, rig.owned, rig.ready.hook, rig.ready.view.fatal) == ("STABLE", T, None, None)
+    assert rig.after(0.01).error is None
+    assert len(rig.requested(API)) == before, "not without a pause"
+    rig.after(0.2)
+    again = rig.report
+    assert (again.member_epoch, again.subscribed_topic_names) == (1, ("t",))
+    assert rig.coordinator_responds().error is None
+    rig.next_report()
+
+
+@pytest.mark.proves("E-09", "B-31")
+def test_poll_raises_that_a_permission_is_missing_and_goes_on_once_it_is_there() -> None:
+    def refuse(response: ConsumerGroupHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
+        return response._replace(error_code=29, error_message="no", assignment=None)
+
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, group="g", protocol="consumer") as consumer,
+    ):
+        fake.control(API, lambda call: Alter(refuse), times=1)
+        consumer.subscribe(["t"])
+        with pytest.raises(AuthorizationFailed):
+            consumer.poll(PATIENCE_S)
+        poll_until(consumer, lambda: len(consumer.assignment) == 1)
 
 
 @pytest.mark.proves("E-09")

@@ -120,6 +120,7 @@ def test_one_such_word_changes_nothing_for_the_join_has_the_last(code: int) -> N
     rig.again(T, generation=2, protocol="gentle")
     rig.run_hook()
     assert rig.owned == T
+    assert not rig.waiting("SyncGroup").use_new_connection
 
 
 @pytest.mark.proves("E-04", "B-21")

@@ -247,6 +247,47 @@ def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> N
     assert not rig.waiting("JoinGroup").use_other_connection
 
 
+@pytest.mark.proves("B-36", "E-06")
+def test_a_goodbye_does_not_queue_behind_a_sync_that_waits_for_the_leader() -> None:
+    """Seen on a real broker: a leave took as long as the leader's assignor. The broker never responds to the sync of a
+    member that has left, so the next join needs another connection."""
+    rig = walk_to("SYNCING")
+    rig.post(ev.Unsubscribed())
+    assert rig.state == "LEAVING"
+    leave = rig.waiting("LeaveGroup")
+    assert (leave.use_other_connection, leave.use_new_connection) == (True, False)
+    rig.left()
+    rig.subscribe("t")
+    again = rig.waiting("JoinGroup")
+    assert (again.use_other_connection, again.use_new_connection) == (False, True)
+    rig.joined(generation=2)
+    assert not rig.waiting("SyncGroup").use_new_connection
+
+
+def test_heartbeats_stay_on_the_connection_of_a_sync() -> None:
+    rig = walk_to("SYNCING")
+    rig.after(3)
+    assert not rig.waiting("Heartbeat").use_other_connection
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("end", ["answered", "cut"])
+def test_once_the_sync_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) -> None:
+    rig = walk_to("SYNCING")
+    if end == "answered":
+        rig.synced(assigned=T)
+        rig.run_hook()
+    else:
+        rig.cut("SyncGroup")
+        rig.found()
+        rig.again(T, generation=2)
+        rig.run_hook()
+    rig.post(ev.CloseRequested(rig.now + 10))
+    rig.run_hook()
+    leave = rig.waiting("LeaveGroup")
+    assert (leave.use_other_connection, leave.use_new_connection) == (False, False)
+
+
 @pytest.mark.proves("B-36")
 @pytest.mark.parametrize("end", ["answered", "cut"])
 def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) -> None:

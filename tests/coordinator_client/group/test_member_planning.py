@@ -158,6 +158,38 @@ def test_heartbeats_go_on_while_the_assignor_runs() -> None:
     assert rig.plan() == {"m1": tps("t-0..1"), "m2": tps("t-2..3")}
 
 
+@pytest.mark.proves("G-12")
+def test_a_leader_that_loses_its_coordinator_while_it_plans_joins_again() -> None:
+    """A SyncGroup without a coordinator would go to any broker, and nothing would send it again."""
+    rig = Rig()
+    rig.plans_by_itself = False
+    leads(rig, "m2")
+    rig.post(ev.Disconnected(None, 1, "connection reset"))
+    rig.planned()
+    assert (rig.state, rig.requested("SyncGroup")) == ("JOINING", [])
+    rig.after(1)
+    rig.found(node=2, host="two")
+    assert rig.last("JoinGroup").member_id == "m1"
+    leads(rig, "m2", generation=2)
+    rig.planned()
+    assert rig.waiting("SyncGroup").to.endpoint.host == "two"
+    assert rig.last("SyncGroup").generation_id == 2
+
+
+@pytest.mark.proves("G-12")
+def test_a_plan_is_used_if_the_coordinator_is_found_again_before_it_is_made() -> None:
+    rig = Rig()
+    rig.plans_by_itself = False
+    leads(rig, "m2")
+    rig.post(ev.Disconnected(None, 1, "connection reset"))
+    rig.after(1)
+    rig.found(node=2, host="two")
+    rig.planned()
+    assert rig.state == "SYNCING"
+    assert rig.waiting("SyncGroup").to.endpoint.host == "two"
+    assert len(rig.requested("JoinGroup")) == 1
+
+
 def test_a_plan_for_an_earlier_generation_is_dropped() -> None:
     rig = Rig()
     rig.plans_by_itself = False
