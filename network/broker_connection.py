@@ -270,7 +270,7 @@ class BrokerConnection(ConnectionFields):
             self._held.clear()
             self._flush(now)
         if self.stage is Stage.READY and now >= self._reauthenticate_at and self._may_prove_again:
-            self._reauthenticate_at, self._ready_by = inf, now + self.setup_timeout_s
+            self._reauthenticate_at, self._ready_by = inf, self._login_until(now)
             self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
             return tokenless
@@ -287,7 +287,7 @@ class BrokerConnection(ConnectionFields):
                 "no token within connection_setup_timeout_ms",
                 hint="check the token source, or raise connection_setup_timeout_ms",
             )
-        if self.stage is not Stage.READY:
+        if self.stage is not Stage.READY and not self.served:
             return ConnectionFailed(
                 "no response while connecting", hint="check that the port is a Kafka listener", **self.endpoint.place
             )
@@ -374,6 +374,11 @@ class BrokerConnection(ConnectionFields):
         """True if the broker would read the request. Behind a JoinGroup it reads nothing while the group gathers."""
         return not any(sent.request.api == "JoinGroup" for sent in self._in_flight.values())
 
+    def _login_until(self, now: float) -> float:
+        """The deadline of a login. The broker responds to the requests in flight first, and may hold a Fetch."""
+        begins: float = max([now, *(sent.deadline for sent in self._in_flight.values())])
+        return begins + self.setup_timeout_s
+
     def _authenticate(self, now: float) -> None:
         """Authenticate if credentials are set; otherwise the connection is ready."""
         if self.credentials is None:
@@ -400,7 +405,7 @@ class BrokerConnection(ConnectionFields):
         found = self.tokens.take(now, self._token_since, session_s=self._session_s if renewing else None)
         if found is None or isinstance(found, KohortError):
             return found
-        self._token, self._ready_by = found, now + self.setup_timeout_s
+        self._token, self._ready_by = found, self._login_until(now)
         self._authenticate(now)
         return None
 

@@ -160,8 +160,8 @@ class Driver(DriverFields, Generic[C]):
         self._certificates = Certificates(config)
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
-        self._ended: set[Endpoint] = set()  # addresses of connections that have ended: other brokers may have them
-        self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
+        # Of connections that have ended, with the address to call first. Other brokers may have them.
+        self._ended: dict[Endpoint, Address | None] = {}
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
         self._has_added = False  # another thread has added records or commits to the core
@@ -198,7 +198,7 @@ class Driver(DriverFields, Generic[C]):
     def run_aside(self, job: Callable[[], T], done: Callable[[T], object]) -> None:
         """Run a job that releases the GIL on a helper thread, then `done` with its result, under the lock.
 
-        A job that raises ends the client.
+        Called under the lock: if no thread could be started, both are run at once. A job that raises ends the client.
         """
 
         def run() -> None:
@@ -211,7 +211,11 @@ class Driver(DriverFields, Generic[C]):
             else:
                 self.enqueue(lambda _core: done(made))
 
-        self._helper_threads().start(run)
+        helpers = self._helper_threads()
+        if helpers.count:
+            helpers.start(run)
+        else:
+            done(job())
 
     def idle_connection(
         self, purpose: ConnectionPurpose, endpoint: Endpoint, api_key: int, version: int
@@ -381,10 +385,10 @@ class Driver(DriverFields, Generic[C]):
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
         until = now + EARLY_S if due else now
-        every = self._tokens is not None or bool(self._resolved)
+        every = self._tokens is not None
         for channel in list(self._channels.values()):
             is_removed = channel.connection.is_removed = channel.endpoint in removed
-            if every or is_removed or channel.has_changed or channel.due_at <= until:
+            if every or is_removed or channel.has_changed or channel.found is not None or channel.due_at <= until:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)
@@ -474,7 +478,7 @@ class Driver(DriverFields, Generic[C]):
                 pending.done(outcome, now)
 
     def _due_at(self, polls_at: float | None) -> float:
-        if self._resolved or self._tokens_made:
+        if self._tokens_made:
             return 0.0
         due_at = inf if polls_at is None else polls_at
         for channel in self._channels.values():
@@ -592,23 +596,22 @@ class Driver(DriverFields, Generic[C]):
     def _resolve(self, channel: Channel) -> None:
         endpoint = channel.endpoint
         try:
-            found: list[Address] | KohortError = _addresses(endpoint)
+            channel.found = _addresses(endpoint)
         except (OSError, ValueError) as problem:  # a broker may name anything as host and port of another
-            found = ConnectionFailed(
+            channel.found = ConnectionFailed(
                 f"the host's name cannot be resolved: {getattr(problem, 'strerror', None) or problem}",
                 hint="check bootstrap, or the broker's advertised.listeners",
                 **endpoint.place,
             )
-        self._resolved.append((channel, found))
 
     def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """Do a channel's work of a turn: resolved addresses, bytes to write, deadlines."""
-        for one, found in [pair for pair in self._resolved if pair[0] is channel] if self._resolved else ():
-            self._resolved.remove((one, found))
+        if (found := channel.found) is not None:  # another thread sets it, once
+            channel.found = None
             if isinstance(found, KohortError):
                 return self._end(channel, found)
             try:
-                channel.resolved(found, now)
+                channel.resolved(_from(self._ended.get(channel.endpoint), found), now)
             except Ended as ended:
                 return self._end(channel, ended.error)
         if channel.due_at <= now or channel.connection.is_removed or self._tokens is not None:
@@ -697,7 +700,7 @@ class Driver(DriverFields, Generic[C]):
         outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
-        self._ended.add(channel.endpoint)
+        self._ended[channel.endpoint] = channel.next_address or self._ended.get(channel.endpoint)
         for other in self._channels.values():
             if other.endpoint == channel.endpoint:
                 other.shares_ranges = False  # another broker may have the address by now
@@ -808,6 +811,12 @@ def _family(host: str) -> int | None:
             socket.inet_pton(family, host)
             return int(family)
     return None
+
+
+def _from(first: Address | None, addresses: list[Address]) -> list[Address]:
+    """The addresses in their order, from `first` on if it is one of them, and then the others."""
+    at = addresses.index(first) if first in addresses else 0
+    return addresses[at:] + addresses[:at]
 
 
 def _addresses(endpoint: Endpoint) -> list[Address]:

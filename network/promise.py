@@ -8,6 +8,7 @@ import _thread
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import Any, Generic, TypeVar, TypeVarTuple
@@ -136,12 +137,14 @@ class Helpers:
         from queue import SimpleQueue  # 0.4 ms, which only large batches need
 
         self._jobs: SimpleQueue[tuple[Promise[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._count = count
-        run_uninterrupted(self._start, name)
+        self.count = 0  # of threads; without any, jobs run on the caller's thread
+        run_uninterrupted(self._start, count, name)
 
-    def _start(self, name: str) -> None:
-        for number in range(self._count):
-            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True).start()
+    def _start(self, count: int, name: str) -> None:
+        with suppress(RuntimeError):  # the system starts no more threads
+            while self.count < count:
+                threading.Thread(target=self._run, name=f"{name}_{self.count}", daemon=True).start()
+                self.count += 1
 
     def _run(self) -> None:
         while (one := self._jobs.get()) is not None:
@@ -152,7 +155,10 @@ class Helpers:
     def start(self, job: Callable[[], T]) -> Promise[T]:
         """Run a job, and return its result as a promise."""
         promise: Promise[T] = Promise()
-        self._jobs.put((promise, job))
+        if self.count:
+            self._jobs.put((promise, job))
+        else:
+            promise.give(job)
         return promise
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
@@ -161,5 +167,5 @@ class Helpers:
 
     def stop(self) -> None:
         """End the threads after what they have to do."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             self._jobs.put(None)

@@ -75,7 +75,9 @@ class Channel(ChannelFields):
         self.responded = responded
         self.shares_ranges = True  # its broker's versions are those of further connections to the address
         self.received_any = False  # True after the first response of this connection
+        self.found: list[Address] | KohortError | None = None  # the result of resolving the name, until it is used
         self.addresses: deque[Address] = deque()
+        self._called: Address | None = None
         self.sock = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
         self.events = 0
@@ -102,7 +104,7 @@ class Channel(ChannelFields):
         """Connect to the next address. Raises Ended(error) if none is left."""
         self._drop_socket()
         while self.addresses:
-            family, address = self.addresses.popleft()
+            family, address = self._called = self.addresses.popleft()
             try:
                 self._call(family, address)
             except OSError as problem:
@@ -112,6 +114,11 @@ class Channel(ChannelFields):
             self.address_deadline = now + self._address_s
             return
         raise Ended(error)
+
+    @property
+    def next_address(self) -> Address | None:
+        """The address that the next connection calls first: this one's, or the next one if this had no response."""
+        return self._called if self.received_any else next(iter(self.addresses), None)
 
     def _call(self, family: int, address: Any) -> None:
         self.sock = socket.socket(family, socket.SOCK_STREAM)

@@ -4,6 +4,7 @@ Called on a separate thread, since it may contact a KDC. The result is a ticket 
 that a retry may succeed (a KDC that is down, an empty cache). AuthenticationFailed means that it cannot.
 """
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
@@ -81,6 +82,8 @@ CREDENTIALS_EXPIRED: Final = 11 << 16
 # were dropped.
 _locks: defaultdict[tuple[str | None, str | None], threading.Lock] = defaultdict(threading.Lock)
 _lives: defaultdict[tuple[str | None, str | None], int] = defaultdict(int)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_locks.clear)  # the child has no thread that would release them
 
 
 def check(config: SecurityConfig) -> None:

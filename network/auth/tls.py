@@ -42,6 +42,7 @@ class Certificates:
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._stamps = self._look()
+        self._has_failed = False  # True if the files could not be used the last time
         self.context = tls_context(config)
         self._exposures = exposures(config)
 
@@ -50,13 +51,18 @@ class Certificates:
         if self._exposures:
             return self._exposures.pop(0)
         stamps = self._look()
-        if stamps == self._stamps:
+        has_changed = stamps != self._stamps
+        if not has_changed and not self._has_failed:
             return None
         self._stamps = stamps
         try:
             self.context = tls_context(self._config)
         except ConfigError as error:
+            self._has_failed = True  # a later try may succeed without a change: a permission may be missing
+            if not has_changed:
+                return None
             return Notice("tls_files_unusable", f"{error}; new connections use the previous files")
+        self._has_failed = False
         return Notice("tls_files_renewed", "the TLS files have changed: new connections use them")
 
     def _look(self) -> tuple[_Stamp, ...]:

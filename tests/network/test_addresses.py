@@ -1,6 +1,10 @@
 """The address that is tried next, and sockets that take another's place."""
 
 import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -10,8 +14,9 @@ from kohort.network.backoff import Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import Endpoint
+from kohort.network.transport import Channel
 from kohort.testing import FakeBroker
-from tests.coordinator_client.consumer_helpers import read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
 
 A, B = Endpoint("a", 1), Endpoint("b", 1)
 
@@ -52,3 +57,107 @@ def test_a_host_is_called_at_its_next_address_where_one_refuses(monkeypatch: pyt
             consumer.assign([TopicPartition("t", 0)])
             assert [record.value for record in read(consumer, 1)] == [b"v"]
             assert consumer.metrics().connection_close_total == 0
+
+
+@contextmanager
+def fruitless(*, closes: bool) -> Iterator[int]:
+    """A port that takes connections, and closes them or stays silent."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def close() -> None:
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+
+        if closes:
+            threading.Thread(target=close, daemon=True).start()
+        yield listener.getsockname()[1]
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports that were called, in order."""
+    ports: list[int] = []
+    call = Channel._call
+
+    def watched(channel: Channel, family: int, address: Any) -> None:
+        ports.append(address[1])
+        call(channel, family, address)
+
+    monkeypatch.setattr(Channel, "_call", watched)
+    return ports
+
+
+@pytest.mark.proves("B-28")
+@pytest.mark.parametrize("closes", [True, False])
+def test_the_next_connection_calls_the_address_behind_one_that_took_it_without_a_response(
+    closes: bool, called: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+    with FakeBroker(topics={"t": 1}) as fake, fruitless(closes=closes) as first:
+        port = int(fake.bootstrap.rpartition(":")[2])
+
+        outages: list[OSError] = []
+
+        def two(host: Any, port: Any, *more: Any, **given: Any) -> list[Any]:
+            if outages:
+                raise outages.pop()
+            (one, *_) = resolve("127.0.0.1", port, *more, **given)
+            return [(*one[:4], ("127.0.0.1", first)), one]
+
+        fake.produce("t", 0, [(None, b"v")])
+        monkeypatch.setattr(socket, "getaddrinfo", two)
+        fake.advertise(1, "localhost", port)
+        with Consumer(f"localhost:{port}", auto_offset_reset="earliest", connection_setup_timeout_ms=2000) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert [record.value for record in read(consumer, 1)] == [b"v"]
+            assert Counter(called)[first] == 1
+            outages.append(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+            ended = consumer.metrics().connection_close_total
+            channels = consumer._session.driver._channels
+            for channel in list(channels.values()):
+                assert channel.sock is not None
+                channel.sock.shutdown(socket.SHUT_RDWR)
+            poll_until(consumer, lambda: consumer.metrics().connection_close_total > ended)
+            fake.produce("t", 0, [(None, b"w")])
+            assert [record.value for record in read(consumer, 1)] == [b"w"]
+            assert Counter(called)[first] == 1, "the address that responded is called again"
+            fake.stop_node(1)
+            poll_until(consumer, lambda: Counter(called)[first] > 1)
+
+
+@pytest.mark.proves("B-28")
+def test_addresses_that_come_after_the_end_of_their_connection_leave_the_driver_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve, hosts, may_end = socket.getaddrinfo, Counter[Any](), threading.Event()
+    late: list[threading.Thread] = []
+
+    def slow(host: Any, *more: Any, **given: Any) -> list[Any]:
+        hosts[host] += 1
+        if hosts[host] == 1:
+            late.append(threading.current_thread())
+            may_end.wait(PATIENCE_S)
+        return resolve("127.0.0.1", *more, **given)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"v")])
+        port = fake.bootstrap.rpartition(":")[2]
+        with Consumer(f"localhost:{port}", auto_offset_reset="earliest", connection_setup_timeout_ms=100) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert [record.value for record in read(consumer, 1)] == [b"v"]
+            may_end.set()
+            late[0].join(PATIENCE_S)
+            driver = consumer._session.driver
+            turns, turn = Counter[None](), driver.turn
+
+            def counted(ready: Any, *, due: bool) -> float | None:
+                turns[None] += 1
+                return turn(ready, due=due)
+
+            monkeypatch.setattr(driver, "turn", counted)
+            consumer.poll(0.3)
+            assert turns[None] < 50  # a few

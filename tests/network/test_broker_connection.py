@@ -6,6 +6,7 @@ import pytest
 
 from kohort.common import WireError
 from kohort.network.auth.sasl import Credentials
+from kohort.network.auth.token_refresh import Token
 from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, LATE_S, BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import (
@@ -20,6 +21,8 @@ from kohort.network.requests import (
 )
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
+from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.protocol.framing import response_header_version
@@ -31,7 +34,9 @@ ALL = {key: API[key].versions for key in API if isinstance(key, int)}
 class Rig:
     """A connection at time 0, and the results of its requests."""
 
-    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, ranges: dict[int, tuple[int, int]] | None = None, credentials: Credentials | None = None
+    ) -> None:
         self.connection = BrokerConnection(
             HERE,
             "test",
@@ -40,6 +45,8 @@ class Rig:
             opened_at=0.0,
             request_timeout_s=30.0,
             ranges=ranges,
+            credentials=credentials,
+            tokens=Tokens(),
         )
         self.outcomes: list[RequestResult] = []
 
@@ -280,6 +287,49 @@ def test_the_frames_of_a_login_are_written_as_others_are() -> None:
     (_handshake,) = connection.outgoing()
     connection.written()
     assert not connection.settled()
+
+
+class Tokens:
+    """A source that always has a token."""
+
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> Token:
+        return Token("token")
+
+    def accepted(self, proof: Token) -> None: ...
+
+    def refused(self, proof: Token, now: float) -> bool:
+        return False
+
+
+@pytest.mark.proves("B-30")
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_a_session_is_renewed_behind_a_request_that_the_broker_holds(mechanism: str) -> None:
+    rig = Rig(ALL, Credentials(mechanism, "alice", "s3cret"))
+
+    def log_in() -> None:
+        for api, response in (
+            ("SaslHandshake", SaslHandshakeResponse(error_code=0, mechanisms=(mechanism,))),
+            ("SaslAuthenticate", SaslAuthenticateResponse(error_code=0, session_lifetime_ms=100_000)),
+        ):
+            ((_key, version, correlation_id),) = rig.sent()
+            assert not rig.respond(api, version, correlation_id, response)
+
+    rig.connection.opened(0.0)
+    log_in()
+    pending = rig.send(timeout_s=305.0, now=80.0)
+    ((_key, version, correlation_id),) = rig.sent()
+    assert rig.connection.deadline() == 85.0, "the login of the next session begins"
+    assert rig.connection.overdue(85.0) is None
+    assert rig.connection.deadline() == 385.0
+    assert rig.connection.overdue(384.9) is None
+    ((held, _outcome),) = rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0))
+    assert held is pending
+    assert rig.connection.deadline() == 395.0
+    error = rig.connection.overdue(395.0)
+    assert isinstance(error, ConnectionFailed)
+    assert error.message == "no response to SaslHandshake in time"
+    log_in()
+    assert rig.connection.stage is Stage.READY
 
 
 class Follower:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kohort import Consumer, TopicPartition
+from kohort import Consumer, Producer, TopicPartition
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import read
 
@@ -27,3 +27,33 @@ def test_a_name_is_resolved_where_no_thread_can_be_started(monkeypatch: pytest.M
             consumer.assign([TopicPartition("t", 0)])
             assert [record.value for record in read(consumer, 1)] == [b"v"]
     assert refused
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_batches_are_compressed_and_decoded_where_no_thread_or_too_few_can_be_started(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client starts up to two."""
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("kohort-helper"):
+            if len(started) == room:
+                raise RuntimeError("can't start new thread")
+            started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    values = [b"%d" % number * 200_000 for number in range(8)]
+    with FakeBroker(topics={"t": 4}) as fake:
+        with Producer(fake.bootstrap, compression="gzip") as producer:
+            for number, value in enumerate(values):
+                producer.send("t", value, partition=number % 4)
+        assert len(started) == min(room, 2)
+        with Consumer(fake.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", partition) for partition in range(4)])
+            assert {record.value for record in read(consumer, 8)} == set(values)
+            assert consumer._session.driver.run_parallel([lambda: 1, lambda: 2]) == [1, 2]
+        assert len(started) == room

@@ -1,6 +1,10 @@
 """The store of keys and tickets that the library is given, with a stand-in for the library."""
 
+import os
+import signal
 import sys
+import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth import kerberos_tickets
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child
 
 SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 
@@ -43,3 +48,27 @@ def test_a_keytab_has_a_cache_of_its_own_and_else_the_environments_tickets_count
     kerberos_tickets._credentials(config, "MEMORY:ours")
     name = None if principal is None else (principal, "principal")
     assert requested == [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": store}]
+
+
+def test_a_process_that_is_forked_while_another_thread_waits_for_a_kdc_gets_its_own_ticket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parent, waits, may_end = os.getpid(), threading.Event(), threading.Event()
+
+    def begun(*_given: object) -> str:
+        if os.getpid() == parent:
+            waits.set()
+            may_end.wait(PATIENCE_S)
+        return "ticket"
+
+    monkeypatch.setattr(kerberos_tickets, "_begun", begun)
+    config = ConsumerConfig(bootstrap=("host:1",), **SETTINGS, sasl_kerberos_keytab="keys")
+    fetch = partial(kerberos_tickets.fetch, config, "broker", False)
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    assert waits.wait(PATIENCE_S)
+    try:
+        assert in_a_child(partial(signal.alarm, round(PATIENCE_S)), fetch) == []  # the alarm ends a child that waits
+    finally:
+        may_end.set()
+        thread.join()

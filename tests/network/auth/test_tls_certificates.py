@@ -1,5 +1,6 @@
 """Certificates that are wrong, and certificates that are replaced while a client runs."""
 
+import errno
 import os
 import socket
 import ssl
@@ -13,8 +14,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from trustme import CA
 
+from kohort.admin.admin_config import AdminConfig
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, ConfigError, ConnectionFailed, Consumer, TlsError
+from kohort.network.auth.tls import Certificates
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
@@ -134,6 +137,38 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=said) as caught:
             made(**names)
         assert caught.value.place["setting"] == setting
+
+
+@pytest.mark.proves("B-29")
+def test_files_that_could_not_be_read_are_read_again_without_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(OURS.cert_pem.bytes())
+    certificates = Certificates(AdminConfig.of(bootstrap="localhost:1", security_protocol="SSL", ssl_ca_path=str(ca)))
+
+    def kinds() -> list[str | None]:
+        notices = certificates.reload(), certificates.reload()
+        return [None if notice is None else notice.kind for notice in notices]
+
+    assert kinds() == [None, None]
+    for _ in range(2):
+        kept = ca.rename(tmp_path / "kept.pem")
+        assert kinds() == ["tls_files_unusable", None]
+        kept.rename(ca)
+        assert kinds() == ["tls_files_renewed", None]
+    first = certificates.context
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(ssl, "create_default_context", refuse)
+        ca.write_bytes(OURS.cert_pem.bytes() + b"\n")
+        assert kinds() == ["tls_files_unusable", None]
+        assert certificates.context is first
+    assert kinds() == ["tls_files_renewed", None]
+    assert certificates.context is not first
+
+
+def refuse(**_given: Any) -> ssl.SSLContext:
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 # --- a broker that requires client certificates
