@@ -29,7 +29,7 @@ cdef class _Registered:
     cdef bytes request  # to send
     cdef Lease lease
     cdef int fd
-    cdef int steady  # responses in a row that were served here
+    cdef int steady  # responses in a row from which a request followed here
     cdef int missing  # bytes of the response that is being read
     cdef int low_water  # bytes below which polls do not report the socket; 0 is the system's default
     cdef bint plain, leased

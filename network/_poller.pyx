@@ -629,7 +629,6 @@ cdef class Poller:
             if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
                 if found.request is not None:
                     self.senders.append(found)
-                found.steady += 1
                 if found.core.has_updates:
                     if found.connection._in_flight:  # the caller waits for the next response
                         self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
@@ -798,6 +797,9 @@ cdef bint _serve(_Registered one) except -1:
     if request is None:
         return False
     reader.fill = 0
+    # A follow-up of a connection that is lent runs on the caller's thread, so it must be compiled. That of a commit is not,
+    # and nothing follows from it.
+    one.steady = one.steady + 1 if request else 0
     if not request:
         return one.plain or not channel.withholds
     if one.plain and (one.leased or one.driver.on_update is None):  # which may release the GIL

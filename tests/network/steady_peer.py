@@ -58,8 +58,14 @@ class Peer:
         self.channel.sock = self.ours
         connection.opened(0.0)
         connection.served = True  # by an earlier response
+        self.request()
+        self.owner = (self.driver, self.channel)
+        self.poller.register(self.ours, EVENT_READ, self.owner)
+
+    def request(self) -> None:
+        """Send a request, as a turn does."""
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        connection.send(
+        self.channel.connection.send(
             PendingRequest(
                 "Heartbeat", request, lambda outcome, _now: self.outcomes.append(outcome), 5.0, follow_up=self.follow_up
             ),
@@ -67,8 +73,6 @@ class Peer:
         )
         self.channel.write()
         self.theirs.recv(4096)
-        self.owner = (self.driver, self.channel)
-        self.poller.register(self.ours, EVENT_READ, self.owner)
 
     def notice(self) -> None:
         self.notices += 1

@@ -13,6 +13,7 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.network.errors import WakeupError
+from kohort.network.requests import NOTHING_FOLLOWS
 from kohort.testing import FakeBroker
 from tests.network.steady_peer import STEADY, Feed, Peer, python_calls
 
@@ -199,6 +200,48 @@ def test_nothing_is_lent_to_a_caller_that_is_not_woken(peer: Peer) -> None:
     peer.theirs.send(peer.respond())
     assert peer.wait() == []
     assert peer.lease.size == 1
+
+
+@pytest.fixture
+def awaited() -> Iterator[Peer]:
+    """A peer whose caller waits for updates, and does not have the socket yet."""
+    made = Peer()
+    made.driver.on_update = None
+    made.lease.wait(made.driver.bell.rings, 0.001)
+    made.core.has_updates = True
+    yield made
+    made.close()
+
+
+def receive(peer: Peer, *pieces: bytes) -> None:
+    for piece in pieces:
+        peer.theirs.send(piece)
+        assert peer.wait() == []
+        assert peer.lease.size == 0
+
+
+def test_a_connection_from_whose_responses_nothing_follows_is_not_lent(awaited: Peer) -> None:
+    """Such are commits. Their responses are handled by code in Python, which a signal handler may interrupt."""
+    for _ in range(STEADY + 1):
+        awaited.bodies = [NOTHING_FOLLOWS]
+        response = awaited.respond()
+        receive(awaited, response[:10], response[10:])
+        awaited.request()
+
+
+def test_a_commit_between_steady_responses_starts_their_count_again(awaited: Peer) -> None:
+    for body in (*[b"more"] * (STEADY - 1), NOTHING_FOLLOWS):
+        awaited.bodies = [body]
+        receive(awaited, awaited.respond())
+    awaited.request()
+    awaited.bodies = [b"more"] * STEADY
+    awaited.lend()
+
+
+def test_a_response_in_parts_counts_once(awaited: Peer) -> None:
+    awaited.bodies = [b"more"]
+    response = awaited.respond()
+    receive(awaited, *(response[number : number + 1] for number in range(STEADY + 1)), response[STEADY + 1 :])
 
 
 def test_a_ring_ends_the_wait_and_a_second_ring_is_harmless(peer: Peer) -> None:
