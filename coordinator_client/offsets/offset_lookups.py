@@ -167,6 +167,10 @@ RETRIED_OFFSET_FETCH = frozenset(
 )
 
 
+STALE_LEADER_ATTEMPTS = 8
+"""With the default backoff they take about five seconds, as UNKNOWN_TOPIC_GRACE_S."""
+
+
 class _CommittedLookup:
     """A caller's lookup of committed offsets."""
 
@@ -386,6 +390,9 @@ class OffsetsRequestManager:
                 if partition not in by_partition:
                     continue
                 requested = by_partition.pop(partition)
+                is_undefined = code == 0 and (epoch < 0 or end_offset < 0)
+                if is_undefined and self._leader_may_be_stale(requested, now):
+                    continue
                 if code == 0:
                     self._positions.validated(requested, end_offset, epoch, self._context.wall_ms())
                 else:
@@ -397,6 +404,21 @@ class OffsetsRequestManager:
             "OffsetForLeaderEpoch", offset_for_leader_epoch_request(lookups), done, self._context.request_s
         )
         return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
+
+    def _leader_may_be_stale(self, lookup: EpochLookup, now: float) -> bool:
+        """True if the request is repeated: the position's epoch is newer than the leader's.
+
+        Metadata may have a leader that was deposed, and does not know it yet (KIP-320).
+        """
+        state = self._positions.get(lookup.partition)
+        if state is None or state.serial != lookup.serial or lookup.epoch <= lookup.leader_epoch:
+            return False
+        if state.attempts.failures >= STALE_LEADER_ATTEMPTS:
+            return False
+        self._context.metadata.request_update()
+        attempts = state.attempts.failed(now, self._context.backoff, self._context.chance())
+        self._positions.lookup_failed((lookup.partition,), attempts)
+        return True
 
     def _refused(self, api: str, lookup: EpochLookup | ListOffsetsLookup, code: int, attempts: Attempts) -> None:
         """Handle an error code of a leader: retry it, or fail the partition."""
