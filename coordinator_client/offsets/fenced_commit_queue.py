@@ -1,6 +1,7 @@
 """Queue of unsettled offset commits, fenced by generation and assignment epoch.
 
-Commits of a partition are sent in order. One request is in flight at a time, with every offset that may be sent.
+Commits of a partition are sent in order. One request is in flight at a time, with every offset that may be sent and
+that a broker can store with the others.
 Commits of one partition that are put while an earlier one is in flight are settled together, by the offset of the last.
 
 A commit interrupted by a rebalance is held. Under the next generation it is sent again for the partitions that are
@@ -42,6 +43,10 @@ UNKNOWN_OUTCOME = -1
 NOT_THE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 AUTHORIZATION_CODES = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 LEDGER_LENGTH = 1_000
+MOST_STORED_BYTES = 1_000_000
+"""Of one request. A broker stores its offsets as one batch, of 1 MiB by default (message.max.bytes)."""
+STORED_OFFSET_BYTES = 64
+"""The most bytes of one offset in the broker's log, without the group, the topic and the metadata string."""
 
 OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
 
@@ -279,7 +284,9 @@ class CommitQueue:
     def ready_requests(
         self, view: MemberView | None, outside: ConsumerGroupMetadata, now: float
     ) -> "OffsetCommitRequest | None":
-        """The request with all offsets that may be sent now. `outside`: the identity without a membership.
+        """The request with the offsets that may be sent now, as many as a broker stores at once.
+
+        `outside`: the identity without a membership.
 
         A commit ordered by the state machine is sent first and alone. It has its own identity, and the rebalance waits
         for it.
@@ -299,12 +306,27 @@ class CommitQueue:
         self._flush(now)
         if not due:
             return None
+        count = self._stored_at_once(due)
+        if count < len(due):
+            due = due[:count]
+            for entry in due:  # it comes last next time: otherwise later ones would starve
+                if entry.partition in self._queues:
+                    self._queues[entry.partition] = self._queues.pop(entry.partition)
         for entry in due:
             entry.in_flight = True
             entry.sent = identity
             entry.sent_at = now if entry.sent_at is None else entry.sent_at
         self.in_flight = SentCommit(identity, tuple(due))
         return commit_request(identity, {entry.partition: entry.last for entry in due})
+
+    def _stored_at_once(self, due: list[QueuedCommit]) -> int:
+        """The number of the first of these that a broker stores as one batch."""
+        least, size = STORED_OFFSET_BYTES + len(self.group_id.encode()), 0
+        for place, entry in enumerate(due):
+            size += least + len(entry.partition.topic) + len(entry.metadata.encode())
+            if size > MOST_STORED_BYTES:
+                return place
+        return len(due)
 
     def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> QueuedCommit | None:
         """The commit of a partition that may be sent now; commits that never may be sent fail."""

@@ -655,6 +655,31 @@ def test_commits_that_wait_are_settled_together_by_the_last_in_order() -> None:
     assert {entry.generation for entry in rig.committer.ledger} == {5}
 
 
+@pytest.mark.proves("S-08")
+def test_what_a_broker_cannot_store_at_once_is_sent_in_turn() -> None:
+    """Two commits that are stored alone may be too much together."""
+    rig, metadata = Rig(), "\u00fc" * 2_000
+    partitions = [TopicPartition("t", number) for number in range(400)]
+    rig.view = None
+
+    def put(offset: int, those: list[TopicPartition]) -> None:
+        rig.committer.put(Commit({one: OffsetAndMetadata(offset, metadata=metadata) for one in those}, {}, 60.0))
+
+    put(1, partitions[:200])
+    put(1, partitions[200:])
+    first = rig.sent()
+    assert 200 < len(first) < (1 << 20) // 4_000
+    put(2, partitions)
+    rig.respond(dict.fromkeys(first, 0))
+    second = rig.sent()
+    assert set(partitions) - first.keys() < second.keys()
+    rig.respond(dict.fromkeys(second, 0))
+    third = rig.sent()
+    assert second.keys() | third.keys() == set(partitions)
+    rig.respond(dict.fromkeys(third, 0))
+    assert [error for _name, error in rig.ended] == [None] * 3
+
+
 def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
     rig = Rig()
     for number, text in enumerate("aab"):
