@@ -64,14 +64,14 @@ cdef class SteadyPartition:
 cdef class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response.
 
-    `everything`: all partitions with their topics' ids, as in the request, if that has no session.
+    `topic_ids`: those of all partitions, if the request has no session.
     """
 
     cdef FetcherFields fetcher
     cdef SessionFields session
     cdef object request, node, names, orders
     cdef dict requested, ahead, ends, last_requested, by_topic
-    cdef list everything
+    cdef dict topic_ids
     cdef long long opening_epoch
     cdef PartitionStates states
     cdef FetchBuffer parked
@@ -93,13 +93,13 @@ cdef class SteadySession:
         self.responses = 0
         self.opening_epoch = order.request.session_epoch
         has_session = self.opening_epoch > NO_EPOCH or order.request.session_id != NO_SESSION
-        self.everything = None
+        self.topic_ids = None
         if not has_session and order.at_most is None:
-            self.everything = [
-                (TopicPartition(topic.topic, one.partition), topic.topic_id.bytes)
+            self.topic_ids = {
+                TopicPartition(topic.topic, one.partition): topic.topic_id.bytes
                 for topic in order.request.topics
                 for one in topic.partitions
-            ]
+            }
 
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""
@@ -173,7 +173,7 @@ cdef class SteadySession:
         parked_bytes[0] = 0
         if has_session and not FIRST_EPOCH <= epoch <= LAST_EPOCH:
             return None
-        if not has_session and self.everything is None:
+        if not has_session and self.topic_ids is None:
             return None
         if not self.is_steady(view):
             return None
@@ -211,7 +211,7 @@ cdef class SteadySession:
         cdef bint has_session = session.epoch != NO_EPOCH
         cdef long long epoch = session.epoch + 1 if has_session else self.opening_epoch
         cdef Py_ssize_t place, count = 0
-        cdef Py_ssize_t most = len(usual) if has_session else len(self.everything)
+        cdef Py_ssize_t most = len(usual) if has_session else len(partitions)
         cdef set stale = self.fetcher.stale_log_offsets
         cdef bytes id_of_topic
         cdef ChangedPartition *changed = <ChangedPartition *>PyMem_Malloc(max(most, 1) * sizeof(ChangedPartition))
@@ -251,6 +251,8 @@ cdef class SteadySession:
                 one.sent = new(RequestedFetch, (serial, next_offset, leader_epoch, leader))
                 one.wanted = new(Wanted, (topic_id, next_offset, wanted_epoch, most_bytes))
                 self.ahead[partition] = self.requested[partition] = one.sent
+                if not has_session:  # as `FetchSession.move_back`
+                    del partitions[partition]
                 partitions[partition] = one.wanted
                 if has_session:
                     changed[count] = ChangedPartition(
@@ -261,8 +263,9 @@ cdef class SteadySession:
             if has_session:
                 session.epoch = epoch
             else:
-                for partition, id_of_topic in self.everything:
-                    _id, next_offset, wanted_epoch, most_bytes = <tuple>partitions[partition]
+                for partition, wanted in partitions.items():
+                    _id, next_offset, wanted_epoch, most_bytes = <tuple>wanted
+                    id_of_topic = self.topic_ids[partition]
                     changed[count] = ChangedPartition(
                         <const uint8_t *>PyBytes_AS_STRING(id_of_topic),
                         <int>(<tuple>partition)[1],

@@ -7,6 +7,7 @@ response a new session is opened.
 
 import uuid
 from collections.abc import Mapping
+from operator import itemgetter
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
@@ -19,6 +20,8 @@ NO_SESSION, OPENING, WITHOUT = 0, 0, -1
 INT32_MAX = 2**31 - 1
 _EPOCH_AT = 17  # in a request: behind the limits, the isolation level and the session's id
 _WITHOUT_REPLICA_ID = 15
+TOPIC = itemgetter(0)
+"""Of a partition. Each run of partitions of one topic is an entry of a request."""
 
 
 class Wanted(NamedTuple):
@@ -100,7 +103,11 @@ class FetchSession(SessionFields):
         Call `responded` or `reset` before the next request. `kept`: true if the broker should create a session when
         there is none.
         """
-        before, self.session_partitions = self.session_partitions, dict(wanted)
+        before = self.session_partitions
+        if self.epoch == OPENING:
+            in_turn = [one for one in before if one in wanted]
+            wanted = {one: wanted[one] for one in dict.fromkeys((*in_turn, *sorted(wanted, key=TOPIC)))}
+        self.session_partitions = dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
         ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
         self.names = {topic_id.bytes: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
@@ -112,8 +119,16 @@ class FetchSession(SessionFields):
             for partition, known in before.items()
             if partition not in wanted or wanted[partition].topic_id != known.topic_id
         }
-        changed = {partition: want for partition, want in wanted.items() if before.get(partition) != want}
-        return FetchSessionPart(self.session_id, self.epoch, changed, forgotten)
+        changed = [partition for partition, want in wanted.items() if before.get(partition) != want]
+        by_topic = {partition: wanted[partition] for partition in sorted(changed, key=TOPIC)}
+        return FetchSessionPart(self.session_id, self.epoch, by_topic, forgotten)
+
+    def move_back(self, partition: TopicPartition) -> None:
+        """Request a partition after all others, since a response has records of it (KIP-74).
+
+        A broker without a session fills its response in the order of the request. Others would starve.
+        """
+        self.session_partitions[partition] = self.session_partitions.pop(partition)
 
     def responded(self, session_id: int) -> None:
         """Handle a response without a session error. Id 0: the broker keeps no session, so each request is a full
@@ -129,6 +144,7 @@ class FetchSession(SessionFields):
         `gone`: the broker no longer has the old session, so its id is not sent.
         """
         self.epoch = OPENING
+        self.session_partitions = {}
         if gone:
             self.session_id = NO_SESSION
 

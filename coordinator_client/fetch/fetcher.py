@@ -390,6 +390,8 @@ class Fetcher(FetcherFields):
                 self._one(
                     node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
                 )
+                if data.records and fetch.names.epoch == OPENING:
+                    fetch.names.move_back(partition)
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
         if is_sessionless:
             for partition, pending in fetch.requested.items():
@@ -635,7 +637,10 @@ class Fetcher(FetcherFields):
         }
 
     def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """As `known_ends`, without partitions that had no response since fetching them was resumed."""
+        """As `known_ends`, without partitions that had no response since fetching them was resumed, and without those
+        whose request the buffer limits delay."""
+        if self.held_back:
+            partitions = partitions & set().union(*self.in_flight.values())
         return self.known_ends(partitions - self.stale_log_offsets)
 
     def next_poll_at(self) -> list[float]:
@@ -687,9 +692,12 @@ def _is_of_leader(node: int, data: PartitionData, pending: RequestedFetch, known
 
 
 def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:
-    topics: dict[str, list[FetchPartition]] = {}
+    """The partitions in this order. A topic may have several entries."""
+    topics: list[tuple[str, uuid.UUID, list[FetchPartition]]] = []
     for partition, want in changed.items():
-        topics.setdefault(partition.topic, []).append(
+        if not topics or topics[-1][0] != partition.topic:
+            topics.append((partition.topic, want.topic_id, []))
+        topics[-1][2].append(
             FetchPartition(
                 partition=partition.partition,
                 current_leader_epoch=want.leader_epoch,
@@ -698,9 +706,8 @@ def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...
                 replica_directory_id=NO_TOPIC_ID,
             )
         )
-    ids = {partition.topic: want.topic_id for partition, want in changed.items()}
     return tuple(
-        FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(partitions)) for name, partitions in topics.items()
+        FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(partitions)) for name, topic_id, partitions in topics
     )
 
 

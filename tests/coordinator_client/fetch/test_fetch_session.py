@@ -14,6 +14,9 @@ from kohort.protocol.codec import Message
 from tests.coordinator_client.fetch.test_fetcher import ID, P0, P1, P2, Rig, batch, data, requested
 
 
+UUID_OF_U = uuid.UUID(int=9)
+
+
 def want(offset: int, topic_id: uuid.UUID = ID) -> Wanted:
     return Wanted(topic_id, offset, 4, 1000)
 
@@ -80,6 +83,18 @@ def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everythin
     session.responded(0)
     bare = session.next_request({P0: want(2)})
     assert (bare.session_id, bare.epoch, set(bare.changed), bare.forgotten) == (0, 0, {P0}, {})
+
+
+def test_a_request_without_a_session_has_what_was_moved_back_behind_other_topics() -> None:
+    session, other = FetchSession(), TopicPartition("u", 0)
+    wanted = {P0: want(1), other: want(1, UUID_OF_U), P1: want(1)}
+    assert list(session.next_request(wanted).changed) == [P0, P1, other]
+    session.responded(0)
+    session.move_back(P0)
+    again = session.next_request({P2: want(1)} | wanted)
+    assert list(again.changed) == [P1, other, P0, P2]
+    topics = [(topic.topic, [one.partition for one in topic.partitions]) for topic in fetcher._by_topic(again.changed)]
+    assert topics == [("t", [1]), ("u", [0]), ("t", [0, 2])]
 
 
 @pytest.mark.parametrize(("until", "epoch"), [((P0, P1), -1), ((P0,), 0), ((), 0)])

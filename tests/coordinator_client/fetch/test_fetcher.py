@@ -162,6 +162,18 @@ def test_partitions_take_turns() -> None:
     assert [rig.take().partition for _ in range(3)] == [P0, P1, P0]
 
 
+def test_without_a_session_what_brought_records_is_requested_last() -> None:
+    """A broker fills its response in the order of the request (KIP-74): P1 would starve behind a busy P0."""
+    rig = Rig()
+    assert list(requested(rig.owed()[1])) == [P0, P1]
+    rig.respond(1, data(0, batch(100)), data(1), session=0)
+    assert list(requested(rig.owed()[1]).items()) == [(P1, 100), (P0, 103)]
+    rig.respond(1, data(1, batch(100)), data(0, batch(103)), session=0)
+    assert list(requested(rig.owed()[1]).items()) == [(P1, 103), (P0, 106)]
+    rig.respond(1, session=0)
+    assert list(requested(rig.owed()[1]).items()) == [(P1, 103), (P0, 106)]
+
+
 def test_a_partition_that_has_enough_keeps_its_broker_waiting_and_no_other() -> None:
     rig = Rig(max_partition_fetch_bytes=100)
     rig.owed()
@@ -329,6 +341,19 @@ def test_the_end_that_lag_is_measured_to_is_the_last_that_can_be_read(level: str
     rig.respond(1, data(0))
     assert rig.fetcher.known_ends([P0, P1]) == {P0: end}
     assert rig.fetcher.fresh_ends({P0, P1}) == {P0: end}
+
+
+@pytest.mark.proves("S-02")
+def test_an_end_is_not_fresh_while_a_full_buffer_delays_the_next_request() -> None:
+    rig = Rig(max_partition_fetch_bytes=100)
+    rig.owed()
+    rig.respond(2, data(2))
+    rig.respond(1, data(0, batch(100, size=200)), data(1))
+    assert set(rig.owed()) == {2}
+    assert rig.fetcher.fresh_ends({P0, P1, P2}) == {P2: 1000}
+    rig.take()
+    assert set(rig.owed()) == {1}
+    assert rig.fetcher.fresh_ends({P0, P1, P2}) == {P0: 1000, P1: 1000, P2: 1000}
 
 
 @pytest.mark.proves("S-02")
