@@ -11,10 +11,11 @@ cimport cython
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from cpython.time cimport monotonic
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer, FetcherFields
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
+from kohort.fastpath._byteorder cimport be32, be64
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
 from kohort.network._guard cimport Bell, Door, Guard, shared_flag
@@ -39,6 +40,10 @@ cdef enum:
     TOPICS = 1  # of a `ClusterView`
     PARTITIONS = 3  # of a `TopicView`
     LEADER_EPOCH = 1  # of a `PartitionView`
+    LENGTH_AT = 8  # of a batch
+    LENGTH_END = 12
+    MAGIC_AT = 16
+    NO_EPOCH = -1
 
 
 @cython.final
@@ -376,6 +381,20 @@ cdef bint _settle(CollectorFields collector, ReturnedFetches handed) except -1:
     return True
 
 
+cdef long long _epoch_before(records, int64_t offset) except? -1:
+    """The leader epoch of the last batch that begins before an offset, or NO_EPOCH."""
+    cdef const uint8_t[::1] seen = records
+    cdef Py_ssize_t at = 0
+    cdef long long epoch = NO_EPOCH, length
+    while len(seen) - at > MAGIC_AT and be64(&seen[at]) < offset:
+        epoch = be32(&seen[at + LENGTH_END]) if seen[at + MAGIC_AT] == 2 else NO_EPOCH
+        length = be32(&seen[at + LENGTH_AT])
+        if length <= MAGIC_AT - LENGTH_END:
+            break
+        at += <Py_ssize_t>(LENGTH_END + length)
+    return epoch
+
+
 cdef int _settle_slices(tuple items, CollectorFields collector, ReturnedFetches handed) except -1:
     cdef PartitionStates states = collector.states
     cdef PyObject *found
@@ -386,7 +405,9 @@ cdef int _settle_slices(tuple items, CollectorFields collector, ReturnedFetches 
     topics = (<tuple>view)[TOPICS]
     for item in items:
         slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
-        partition, _fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
+        partition, fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
+        if rest is not None:  # later batches may have a later epoch
+            epoch = _epoch_before(fetched, next_offset)
         topic = topics.get((<tuple>partition)[0])
         known = None if topic is None else (<tuple>topic)[PARTITIONS].get((<tuple>partition)[1])
         if known is not None and <long long>leader_epoch < <long long>(<tuple>known)[LEADER_EPOCH]:

@@ -13,7 +13,6 @@ from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.codec import Message
 from tests.coordinator_client.fetch.test_fetcher import ID, P0, P1, P2, Rig, batch, data, requested
 
-
 UUID_OF_U = uuid.UUID(int=9)
 
 

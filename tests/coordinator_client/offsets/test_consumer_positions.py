@@ -26,6 +26,23 @@ def test_a_position_has_the_epoch_of_the_last_record_and_the_id_of_the_topic() -
     assert one.position_with_epoch(P0, cluster()) == Position(4, -1, uuid.UUID(int=1))
 
 
+def test_the_epoch_of_a_position_within_a_response_is_that_of_the_last_record() -> None:
+    """The response has records of two leaders."""
+    with (
+        FakeBroker(topics={"t": 1}, nodes=2) as fake,
+        Consumer(fake.bootstrap, auto_offset_reset="earliest", max_poll_records=2) as consumer,
+    ):
+        for node in (1, 2):
+            fake.set_leader("t", 0, node)
+            fake.produce("t", 0, [(None, b"v")] * 4)
+        consumer.assign([P0])
+        epochs = []
+        for _ in range(4):
+            read(consumer, 2)
+            epochs.append(consumer.position_of(P0).leader_epoch)
+    assert epochs == [1, 1, 2, 2]
+
+
 def written_ms_of(records: bytes) -> int | None:
     return read_written_ms(memoryview(records))
 

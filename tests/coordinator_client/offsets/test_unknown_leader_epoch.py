@@ -94,7 +94,9 @@ def test_a_leader_that_was_deposed_and_does_not_know_it_causes_no_reset(policy: 
             earlier.assign({tp: 0})
             earlier.commit({tp: OffsetAndMetadata(10, 2)})
         fake.control("OffsetForLeaderEpoch", lambda call: held if call.number else None, times=1)
-        with Consumer(fake.bootstrap, group="group", auto_offset_reset=policy, on_reset=gaps.append, **SOON) as consumer:
+        with Consumer(
+            fake.bootstrap, group="group", auto_offset_reset=policy, on_reset=gaps.append, **SOON
+        ) as consumer:
             consumer.subscribe(["topic"])
             poll_until(consumer, lambda: held.reached.is_set() or bool(gaps))
             fake.set_leader("topic", 0, 2)
