@@ -5,6 +5,7 @@ from a backup, or a topic created again by a broker without topic ids.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("t", 0)
 Name = Callable[[str], str]
-SOON = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
+SOON: dict[str, Any] = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
