@@ -138,8 +138,13 @@ class AsyncShareConsumer(ShareConsumerBase):
 
     async def _stopped(self, timeout_s: float) -> None:
         driver, over = self._driver, TimedEvent()
+
+        def ended() -> None:
+            over.set()
+            self._news.set()  # another task may be waiting in commit, which raises an error now
+
         driver.stop_soon()
-        driver.ended.then(partial(call_in, self._loop, over.set))
+        driver.ended.then(partial(call_in, self._loop, ended))
         if await over.wait(timeout_s):
             driver.stop(1.0)  # its thread has nothing left to do
 

@@ -126,6 +126,20 @@ def test_close_ends_a_poll_of_another_task(fake: FakeBroker) -> None:
     run(fake, use)
 
 
+def test_close_ends_a_commit_of_another_task(fake: FakeBroker) -> None:
+    async def use(consumer: AsyncShareConsumer) -> None:
+        (batch,) = await consumer.poll(PATIENCE_S)
+        consumer.acknowledge(batch)
+        fake.control("ShareAcknowledge", lambda _call: Hold(after_work=False))
+        commit = asyncio.create_task(consumer.commit(3600.0))
+        await asyncio.sleep(0.05)
+        await consumer.close(0.1)
+        with pytest.raises(ShareConsumerClosed):
+            await asyncio.wait_for(commit, PATIENCE_S)
+
+    run(fake, use, acknowledgement_mode="explicit")
+
+
 def test_it_needs_a_running_loop(fake: FakeBroker) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         AsyncShareConsumer(fake.bootstrap, group=GROUP)
