@@ -11,7 +11,8 @@ from kohort.spark.offset_json import reached
 def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
     """The next offset of each partition, behind the last batch that the stream has finished.
 
-    A stream with `group` has the partitions of that batch. Raises PlanError if the folder is no such checkpoint.
+    A stream with `group` has the partitions of that batch. If several sources read a partition,
+    the lowest offset counts. Raises PlanError if the folder is no such checkpoint.
     """
     finished = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdecimal()]
     if not finished:
@@ -20,7 +21,8 @@ def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     try:
         for line in path.read_text().splitlines()[2:]:  # behind the version and Spark's settings
-            found |= {} if line == "-" else reached(parsed_json(line))
+            for place, offset in ({} if line == "-" else reached(parsed_json(line))).items():
+                found[place] = min(offset, found.get(place, offset))  # several sources may read it
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PlanError(f"not a log of offsets: {error}", file=str(path)) from error
     if not found:

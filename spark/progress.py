@@ -43,14 +43,17 @@ def lag_of(progress: Mapping[str, Any]) -> Partitions:
     """The partitions of a progress (`query.lastProgress`, or that of a listener's event).
 
     A stream with `group` has the partitions of the batch, and a stream without has all of its partitions. Sources whose
-    offsets are not those of topics are left out. Raises KeyError for a mapping that is no progress.
+    offsets are not those of topics are left out. The lowest end counts if several sources read a partition. Raises
+    KeyError for a mapping that is no progress.
     """
     # PySpark 4.0's client of Spark Connect has the offsets as JSON in `json` only.
     parsed = json.loads(progress.json) if hasattr(progress, "json") else progress
     seconds = parsed["durationMs"].get("triggerExecution", 0) / 1000
     found: Partitions = {}
     for source in parsed["sources"]:
-        found |= _of_source(source, seconds)
+        for place, one in _of_source(source, seconds).items():
+            if place not in found or one.end < found[place].end:
+                found[place] = one
     return found
 
 

@@ -9,6 +9,7 @@ source (4.1+), but not the selected columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -73,11 +74,30 @@ def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
     driver, so each `load()` and `save()` would fail.
     """
     check_driver_python(spark)
-    if push_filters and hasattr(DataSourceReader, "pushFilters"):
+    pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
+    if pushes:
         spark.conf.set(PUSHDOWN, "true")
-        spark.dataSource.register(PushingSource)
-    else:
-        spark.dataSource.register(KohortSource)
+    with _active(spark):
+        spark.dataSource.register(PushingSource if pushes else KohortSource)
+
+
+@contextmanager
+def _active(spark: "SparkSession") -> Iterator[None]:
+    """Make a session the active one of its thread. Spark refuses a name that another active session knows."""
+    ours = getattr(spark, "_jsparkSession", None)
+    if ours is None:  # a client of Spark Connect
+        yield
+        return
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(ours)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed

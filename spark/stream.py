@@ -11,6 +11,7 @@ run ignores maxOffsetsPerTrigger.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -99,20 +100,22 @@ class StreamReader(StreamBase):
         self._committed: Offsets | None = None
         self._there: frozenset[TopicPartition] | None = None
         self._began = False
+        self._is_new = False  # no batch is finished
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark ships this object to executors for `read`, without connections.
         return {**self.__dict__, "_metadata_consumer": None}
 
     def initialOffset(self) -> Logged:
-        # PySpark 4.0 and 4.1 call `latestOffset` before `initialOffset`, and "latest" must be the same offset in both.
-        # Later versions do so for an available-now run.
+        # Spark logs the end of the first batch, but not its start. So "latest" must be that end, which a restart knows.
+        # Every PySpark calls this method after the first `latestOffset`, and since 4.2 also before it.
         named = self._places(None) if self._reached is None else ()
         ends = self._target if self._reached is None else self._reached
         places = named if ends is None else tuple(ends)
         self._reached = LogRange(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
+        self._is_new = True
         self._committed = self._reached  # nothing is read yet, so there is nothing to commit
         return logged(self._reached)
 
@@ -145,6 +148,8 @@ class StreamReader(StreamBase):
 
     def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
         before, after = _of_no_group(start), _of_no_group(end)
+        if self._is_new and not self._began:
+            before = self._start_of_repeated(before, after)
         self._refuse_gone(before, after)
         before |= self._begin_of_new(before, after)
         stops = {place: stop for place, stop in after.items() if place in before}
@@ -226,6 +231,21 @@ class StreamReader(StreamBase):
                 topic=gone[0].topic,
                 partition=gone[0].partition,
             )
+
+    def _start_of_repeated(self, initial: Offsets, ends: Offsets) -> Offsets:
+        """The start of the first batch, which Spark repeats after a restart.
+
+        `initial` is the start that was found after the restart. It may have partitions that were added after the batch.
+        "latest" or the offset of a time may be above the batch's end.
+        """
+        bound = self._options.start
+        points = bound if isinstance(bound, Mapping) else dict.fromkeys(initial, bound)
+        at_end = {place for place, point in points.items() if point == "latest" or isinstance(point, datetime)}
+        return {
+            place: min(offset, ends[place]) if place in at_end else offset
+            for place, offset in initial.items()
+            if place in ends
+        }
 
     def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
         """The first offsets of added partitions that still exist."""

@@ -5,6 +5,7 @@ offset of a group. The group and the transactional id have one name: `PREFIX-QUE
 that offset after it has fenced earlier attempts, and skips a batch that is committed.
 """
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-QUERY_ID = "sql.streaming.queryId"  # Spark's local property in the thread of a query
+# Spark's local properties in the thread of a query. The jobs of a run are one group.
+QUERY_ID, RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+
+# By transactions and topic: the run and batch of the last frame, and its hash.
+_last_frames: dict[tuple[str, str], tuple[str | None, int, int]] = {}
+_lock = threading.Lock()
 
 
 class TransactionalWriter:
@@ -51,13 +57,34 @@ class TransactionalWriter:
         )
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
-        """Write a batch. Raises OptionError for a frame whose rows are no records, PlanError outside a query."""
+        """Write a batch. The same frame may be written again.
+
+        Raises OptionError for a frame whose rows are no records, and PlanError outside a query. Raises PlanError for
+        another frame of the batch with the same prefix and topic.
+        """
         check_columns(frame.schema, self._checked)
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        context = frame.sparkSession.sparkContext
+        query = context.getLocalProperty(QUERY_ID)
         if query is None:
             raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
-        ours = {TRANSACTIONS: f"{self._prefix}-{query}", BATCH: str(batch_id)}
+        name = f"{self._prefix}-{query}"
+        self._refuse_second(name, context.getLocalProperty(RUN_ID), batch_id, frame.semanticHash())
+        ours = {TRANSACTIONS: name, BATCH: str(batch_id)}
         frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
+
+    def _refuse_second(self, name: str, run: str | None, batch_id: int, frame: int) -> None:
+        """Raise PlanError for a second frame of a batch, which tasks would skip as a repeated one."""
+        topic = str(self._checked.topic)
+        with _lock:
+            last = _last_frames.get((name, topic))
+            if last is not None and last[:2] == (run, batch_id) and last[2] != frame:
+                raise PlanError(
+                    "two frames of a batch have one prefix and topic",
+                    hint="unite the frames, or use a TransactionalWriter with another prefix for each",
+                    topic=topic,
+                    batch=batch_id,
+                )
+            _last_frames[name, topic] = run, batch_id, frame
 
 
 class OnceWriter(BatchWriter):

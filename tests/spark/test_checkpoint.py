@@ -41,6 +41,13 @@ def test_a_batch_of_several_sources_has_those_of_topics(checkpoint: Path) -> Non
     assert finished_offsets(checkpoint) == {TopicPartition("a", 0): 3, TopicPartition("b", 1): 9}
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_sources_of_one_topic_have_finished_what_both_have(checkpoint: Path, ahead: int) -> None:
+    sources = [{"a": {"0": 3, "1": 7}}, {"a": {"0": 9}}]
+    batch(checkpoint, 0, sources[ahead], sources[1 - ahead])
+    assert finished_offsets(checkpoint) == {TopicPartition("a", 0): 3, TopicPartition("a", 1): 7}
+
+
 def test_a_folder_that_is_no_checkpoint_is_refused(checkpoint: Path) -> None:
     with pytest.raises(PlanError, match="has finished no batch"):
         finished_offsets(checkpoint)

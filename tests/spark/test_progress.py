@@ -31,6 +31,15 @@ def test_a_stream_with_group_has_the_partitions_of_its_batch() -> None:
     assert lag_of(progress(none, batch, {"a": {"1": 9}})) == {A1: PartitionProgress(2, 6, 3, 8.0)}
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_of_sources_with_one_topic_the_one_behind_counts(ahead: int) -> None:
+    sources = [
+        progress({"a": {"0": 5}}, {"a": {"0": end}}, {"a": {"0": 40}})["sources"][0]
+        for end in ((15, 30), (30, 15))[ahead]
+    ]
+    assert lag_of(progress(1, 2, 3) | {"sources": sources}) == {A0: PartitionProgress(5, 15, 25, 20.0)}
+
+
 def test_without_latest_offsets_there_is_no_lag() -> None:
     """As with PySpark 4.0 and 4.1."""
     assert lag_of(progress(None, {"a": {"0": 15}}, None)) == {A0: PartitionProgress(15, 15, None, 0.0)}

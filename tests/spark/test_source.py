@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from kohort import Admin, Consumer, TopicPartition
-from kohort.spark import OffsetRange, kafka_rdd, plan
+from kohort.spark import OffsetRange, kafka_rdd, plan, register
 from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
 from kohort.spark.schema import arrow_schema
@@ -60,6 +60,21 @@ LEAVES_S = 30.0  # less than the session timeout, after which the group would be
 
 def offsets(*counts: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
+
+
+def test_each_session_is_registered(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
+) -> None:
+    send(topic, varied(30))
+    session = kohort_spark.newSession()
+    sessions = kohort_spark._jvm.org.apache.spark.sql.classic.SparkSession
+    sessions.setActiveSession(kohort_spark._jsparkSession)
+    for _ in range(2):
+        register(session)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    for one in (session, kohort_spark):
+        assert one.read.format("kohort").options(**options).load().where("partition = 1").count() == 10
+    assert sessions.getActiveSession().get().equals(kohort_spark._jsparkSession)
 
 
 def test_sql_reads_a_view_and_refuses_a_table(

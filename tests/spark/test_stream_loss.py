@@ -1,6 +1,8 @@
 """A stream's driver, and topics that go away under it."""
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from kohort import KohortError, TopicPartition
 from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange
+from kohort.spark.offset_json import Logged
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
@@ -86,6 +89,66 @@ def test_a_batch_that_is_run_again_may_have_begun_with_a_topic_that_is_gone(fake
         reader().partitions(before, end)
     again = reader(failOnDataLoss="false").partitions(before, end)
     assert [one for task in again for one in task.value] == [OffsetRange("stays", 0, 0, 1)]
+
+
+def ranges_of_first(stream: StreamReader, end: Logged) -> list[OffsetRange]:
+    """The ranges of the first batch, whose end Spark has logged."""
+    return [one for task in stream.partitions(stream.initialOffset(), end) for one in task.value if len(one)]
+
+
+@pytest.mark.proves("S-05")
+@pytest.mark.parametrize("passes_start", [True, False], ids=["since 4.2", "4.0 and 4.1"])
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        ({"startingOffsets": "latest"}, {}),
+        ({"startingOffsets": "earliest"}, {"goes": 0, "stays": 0}),
+        ({"startingTimestamp": "LATE", "startingOffsetsByTimestampStrategy": "latest"}, {"goes": 1}),
+        ({"startingOffsets": json.dumps({"goes": {"0": -1}, "stays": {"0": 0}})}, {"stays": 0}),
+    ],
+    ids=["latest", "earliest", "time", "offsets"],
+)
+def test_the_first_batch_has_the_same_records_after_a_restart(
+    fake: FakeBroker, reader: Make, start: dict[str, str], begins: dict[str, int], passes_start: bool
+) -> None:
+    """Spark logs its end only. Meanwhile records arrive, and a partition is added."""
+    late = time.time_ns() // 1_000_000 + 1_000_000
+    start = {name: value.replace("LATE", str(late)) for name, value in start.items()}
+    stream, again = reader(**start), reader(**start)
+    initial = stream.initialOffset() if passes_start else None
+    fake.produce("goes", 0, [(None, b"value", late)])
+    end = stream.latestOffset(initial)
+    first = ranges_of_first(stream, end)
+    assert first == [OffsetRange(topic, 0, offset, end[topic]["0"]) for topic, offset in begins.items()]
+    for topic in BEGIN:
+        fake.produce(topic, 0, [(None, b"value", stamp) for stamp in (0, late, late)])
+    if "{" not in start.get("startingOffsets", ""):  # otherwise each partition needs an offset
+        fake.add_partitions("stays", 2)
+    if not passes_start:
+        again.partitions(end, end)  # as PySpark 4.0 and 4.1 restart
+    assert ranges_of_first(again, end) == first
+    assert again.latestOffset(end)["goes"] == {"0": 5}
+
+
+@pytest.mark.proves("B-40")
+def test_a_repeated_first_batch_from_an_offset_beyond_the_log_stays_a_loss(fake: FakeBroker, reader: Make) -> None:
+    """PySpark 4.0 and 4.1 log the end before the start is known."""
+    start = {"startingOffsets": json.dumps({"goes": {"0": 9}, "stays": {"0": 0}})}
+    end = reader(**start).latestOffset()
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=r"ends at 1.*topic=goes, partition=0, offset=9"):
+            ranges_of_first(reader(**start), end)
+
+
+@pytest.mark.proves("B-40")
+def test_a_batch_behind_the_first_one_is_checked_as_ever(fake: FakeBroker, reader: Make) -> None:
+    stream = reader(startingOffsets="latest")
+    end = stream.latestOffset(stream.initialOffset())
+    stream.partitions(stream.initialOffset(), end)
+    fake.truncate("goes", 0, 0)
+    for one in (stream, reader(startingOffsets="latest")):
+        with pytest.raises(DataLossError, match=r"ends at 0.*topic=goes, partition=0, offset=1"):
+            one.partitions(end, {"goes": {"0": 0}, "stays": {"0": 1}})
 
 
 def test_an_available_now_run_does_not_begin_behind_its_target(fake: FakeBroker, reader: Make) -> None:

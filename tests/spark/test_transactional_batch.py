@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from kohort import Consumer, TopicPartition
 from kohort.producer import ProducerFenced, TransactionAborted
@@ -121,6 +122,32 @@ def test_spark_connect_is_refused_before_the_query_starts() -> None:
     writer = TransactionalWriter({"kafka.bootstrap.servers": "h:1", "topic": "t"})
     with pytest.raises(PlanError, match="foreachBatch of Spark Connect runs on the server"):
         pickle.dumps(writer)
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-05")
+def test_two_frames_of_a_batch_need_two_prefixes(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, tmp_path: Path
+) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    kohort_spark.range(0, 10, 1, 1).write.format("parquet").save(str(tmp_path / "rows"))
+    stream = kohort_spark.readStream.schema("id LONG").format("parquet").load(str(tmp_path / "rows"))
+
+    def run(*prefixes: str) -> None:
+        def halves(frame: Any, batch_id: int) -> None:
+            for half, prefix in enumerate(prefixes):
+                values = frame.where(f"id % 2 = {half}").selectExpr("CAST(id AS STRING) AS value", "0 AS partition")
+                for _ in range(2):
+                    TransactionalWriter(options, prefix=prefix)(values, batch_id)
+
+        query = stream.writeStream.foreachBatch(halves).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        ended(query.trigger(availableNow=True).start)
+
+    with pytest.raises(StreamingQueryException, match=rf"two frames of a batch.*topic={topic}, batch=0"):
+        run("low", "low")
+    assert read(broker.bootstrap, topic) == [b"0", b"2", b"4", b"6", b"8"]
+    run("low", "high")  # Spark repeats the batch
+    assert sorted(read(broker.bootstrap, topic)) == [b"%d" % number for number in range(10)]
 
 
 @pytest.mark.broker

@@ -93,10 +93,14 @@ CHECKPOINTS = """## Checkpoints
 
 A stream can change its connector and keep its checkpoint, from Spark's own to kohort and back. Both log the same
 offsets. Stop the query, change its format, and start it with the same `checkpointLocation`. A batch that one connector
-has begun is repeated by the other, with the same records. `kohort` on PySpark 4.3.0 reads on from a checkpoint of
-4.0.0, and Spark's connector 4.0.0 from that one. `make test-spark-jvm` runs these moves.
+has begun is repeated by the other, with the same records, unless it is the query's first. `kohort` on PySpark 4.3.0
+reads on from a checkpoint of 4.0.0, and Spark's connector 4.0.0 from that one. `make test-spark-jvm` runs these moves.
 
 - The position in a checkpoint comes before `startingOffsets`.
+- Finish the first batch of a query before the change, because Spark logs no start for it. Spark's connector stores the
+  start in a file of its own. `kohort` finds the start again by the options, and `latest` is then the end of the batch.
+- After a restart, kohort repeats an unfinished first batch in the same way. Records that were deleted meanwhile are
+  then skipped without an error, also with `failOnDataLoss=true`. With numbers in `startingOffsets` the batch fails.
 - A stream with `group=` logs other offsets. A stream without it refuses them, as Spark's connector does.
 """
 
