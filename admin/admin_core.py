@@ -68,7 +68,7 @@ class AdminCore(ClientCore[AdminConfig]):
         self._delayed: list[tuple[float, Callable[[float], None]]] = []
         self._waiting: set[Promise[Any]] = set()
         self._of_groups: list[_CoordinatorWanted] = []
-        self._of_brokers: list[Promise[Mapping[int, Endpoint]]] = []
+        self._of_metadata: list[Promise[None]] = []
 
     def log_fields(self) -> Mapping[str, object]:
         """The fields of log lines of the driver's thread."""
@@ -80,7 +80,7 @@ class AdminCore(ClientCore[AdminConfig]):
         for step in due:
             step(now)
         self._find_coordinators(now)
-        self._find_brokers()
+        self._announce_metadata()
         cluster = self.cluster.poll(now)
         unsent, self._unsent = tuple(self._unsent), []
         self._polled()
@@ -106,10 +106,10 @@ class AdminCore(ClientCore[AdminConfig]):
         self._delayed.append((not_before, lambda _now: self._look_up(wanted)))
         return wanted.promise
 
-    def brokers(self) -> Promise[Mapping[int, Endpoint]]:
-        """Every broker in metadata, by id, once there is metadata."""
-        promise: Promise[Mapping[int, Endpoint]] = self._promise()
-        self._of_brokers.append(promise)
+    def has_metadata(self) -> Promise[None]:
+        """Kept once there is metadata."""
+        promise: Promise[None] = self._promise()
+        self._of_metadata.append(promise)
         return promise
 
     def fail(self, error: KohortError) -> None:
@@ -174,12 +174,11 @@ class AdminCore(ClientCore[AdminConfig]):
             if wanted.group == group:
                 self._keep(wanted.promise, group_error(error.code, group) if isinstance(error, BrokerError) else error)
 
-    def _find_brokers(self) -> None:
-        if self._of_brokers and (brokers := self.metadata.view.brokers):
-            known = {node: one.endpoint for node, one in brokers.items()}
-            for promise in self._of_brokers:
-                self._keep(promise, known)
-            self._of_brokers = []
+    def _announce_metadata(self) -> None:
+        if self._of_metadata and self.metadata.view.brokers:
+            for promise in self._of_metadata:
+                self._keep(promise, None)
+            self._of_metadata = []
 
 
 def _value_or_error(api: str, outcome: RequestResult) -> object:

@@ -4,7 +4,7 @@ It uses the consumers' driver, without a group. The driver runs an `AdminCore`. 
 one public call and limits its time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
@@ -44,7 +44,8 @@ def first_of(responses: Sequence[Any], api: str, **requested: str) -> Any:
     return responses[0]
 
 
-def _endpoints(response: Any) -> dict[int, Endpoint]:
+def endpoints(response: Any) -> dict[int, Endpoint]:
+    """The addresses of brokers in a Metadata response, by id."""
     return {one.node_id: Endpoint(one.host, one.port) for one in response.brokers}
 
 
@@ -89,7 +90,7 @@ class RequestDriver:
         brokers that have responded before.
         """
         if api not in READS:
-            self.brokers()
+            self._result(self._handle.call(AdminCore.has_metadata), "Metadata")
         return self.all([AdminRequest(api, request, None, at_most)])[0]
 
     def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
@@ -101,7 +102,7 @@ class RequestDriver:
         response = self.one(api, request)
         while ErrorCode.NOT_CONTROLLER in codes(response) and self.retry():
             found = self.one("Metadata", WITHOUT_TOPICS)
-            response = self.all([AdminRequest(api, request, _endpoints(found).get(found.controller_id))])[0]
+            response = self.all([AdminRequest(api, request, endpoints(found).get(found.controller_id))])[0]
         return response
 
     def of_coordinator(
@@ -127,7 +128,7 @@ class RequestDriver:
 
         `code`: the error code of a response.
         """
-        requested, responses = _endpoints(self.one("Metadata", WITHOUT_TOPICS)), dict[int, Any]()
+        requested, responses = endpoints(self.one("Metadata", WITHOUT_TOPICS)), dict[int, Any]()
         while True:
             responses |= zip(
                 requested, self.all([AdminRequest(api, request, one) for one in requested.values()]), strict=True
@@ -135,10 +136,6 @@ class RequestDriver:
             requested = {node: one for node, one in requested.items() if code(responses[node]) in COORDINATOR_RETRIABLE}
             if not requested or not self.retry():
                 return list(responses.values())
-
-    def brokers(self) -> Mapping[int, Endpoint]:
-        """Every broker in known metadata, by id. A broker that has joined since is absent."""
-        return self._result(self._handle.call(AdminCore.brokers), "Metadata")
 
     def retry(self, within_s: float = inf) -> bool:
         """Delay the next request by a backoff.

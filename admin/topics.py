@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.describe_configs import TOPIC, describe_configs
-from kohort.admin.request_driver import RequestDriver, first_of
+from kohort.admin.request_driver import RequestDriver, endpoints, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import (
     UNKNOWN_TOPIC_GRACE_S,
@@ -73,7 +73,7 @@ class Leaders:
         """
         wanted = frozenset(partitions)
         response = metadata(driver, sorted({one.topic for one in wanted}))
-        brokers = {one.node_id: Endpoint(one.host, one.port) for one in response.brokers}
+        brokers = endpoints(response)
         topics = [one for one in response.topics if one.name is not None]
         states = {
             TopicPartition(one.name, each.partition_index): each

@@ -385,10 +385,10 @@ class Driver(DriverFields, Generic[C]):
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
         until = now + EARLY_S if due else now
-        every = self._tokens is not None
         for channel in list(self._channels.values()):
             is_removed = channel.connection.is_removed = channel.endpoint in removed
-            if every or is_removed or channel.has_changed or channel.found is not None or channel.due_at <= until:
+            is_due = channel.has_changed or channel.found is not None or channel.due_at <= until
+            if is_due or is_removed or self._tokens is not None:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)

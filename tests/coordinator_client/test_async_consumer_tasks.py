@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -101,7 +101,8 @@ def test_lag_leaves_out_what_another_task_lets_go_meanwhile() -> None:
     run(main)
 
 
-CALLS: dict[str, Callable[[AsyncConsumer], Coroutine[Any, Any, object]]] = {
+Call = Callable[[AsyncConsumer], Coroutine[Any, Any, object]]
+CALLS: dict[str, Call] = {
     "ListOffsets": lambda consumer: consumer.end_offsets([FIRST]),
     "OffsetFetch": lambda consumer: consumer.committed([FIRST]),
     "OffsetCommit": lambda consumer: consumer.commit({FIRST: 1}),
@@ -117,16 +118,16 @@ async def reached(held: Hold) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.proves("B-36")
-@pytest.mark.parametrize("api", CALLS)
-def test_a_call_that_waits_ends_when_another_task_closes_the_consumer(api: str) -> None:
+def ends_by_close(api: str, call: Call, assigned: Mapping[TopicPartition, int] | Sequence[TopicPartition]) -> None:
+    """A call that waits for the response of `api` raises ConsumerClosed once another task has closed the consumer."""
+
     async def main() -> None:
         with FakeBroker(topics={"topic": 1}) as fake:
             held = Hold()
             fake.control(api, lambda call: held)
             consumer = AsyncConsumer(fake.bootstrap, group="group")
-            consumer.assign({FIRST: 0})
-            waiting = asyncio.create_task(CALLS[api](consumer))
+            consumer.assign(assigned)
+            waiting = asyncio.create_task(call(consumer))
             await reached(held)
             await consumer.close(0.5)
             with pytest.raises(ConsumerClosed):
@@ -134,23 +135,16 @@ def test_a_call_that_waits_ends_when_another_task_closes_the_consumer(api: str) 
             held.release()
 
     run(main)
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("api", CALLS)
+def test_a_call_that_waits_ends_when_another_task_closes_the_consumer(api: str) -> None:
+    ends_by_close(api, CALLS[api], {FIRST: 0})
 
 
 def test_a_position_that_another_task_waits_for_is_not_known_after_a_close() -> None:
-    async def main() -> None:
-        with FakeBroker(topics={"topic": 1}) as fake:
-            held = Hold()
-            fake.control("OffsetFetch", lambda call: held)
-            consumer = AsyncConsumer(fake.bootstrap, group="group")
-            consumer.assign([FIRST])
-            waiting = asyncio.create_task(consumer.position(FIRST))
-            await reached(held)
-            await consumer.close(0.5)
-            with pytest.raises(ConsumerClosed):
-                await asyncio.wait_for(waiting, PATIENCE_S / 2)
-            held.release()
-
-    run(main)
+    ends_by_close("OffsetFetch", lambda consumer: consumer.position(FIRST), [FIRST])
 
 
 def test_a_call_that_waits_ends_with_the_driver() -> None:
