@@ -1,7 +1,7 @@
 """`kohort conformance --bootstrap HOST:PORT`: check a broker's group protocol.
 
-Exit codes: 0: no failure. 1: a failure. 2: wrong usage. 3: no failure, but a part or all could not be judged, or the
-run ended early. 130 and 143: after SIGINT and SIGTERM.
+Exit codes: 0: no failure. 1: a failure. 2: wrong usage. 3: the run ended early, or a part or all could not be judged.
+130 and 143: after SIGINT and SIGTERM.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ def main(
     """Check a broker's group APIs, in every version that broker and kohort have, with the frames as evidence.
 
     It creates groups and topics named kohort-conformance-*, touches no others, and removes them at the end.
-    Exit code 0: no failure. 1: a failure. 3: no failure, but some checks could not run.
+    Exit code 0: no failure. 1: a failure. 3: the run ended early, or some checks could not run.
     Ctrl-C or SIGTERM: reports have the checks until then, and the exit code is 130 or 143.
 
     Example: kohort conformance --bootstrap localhost:9092 --report html --report junit

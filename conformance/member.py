@@ -80,6 +80,8 @@ class CheckMember:
         if self.instance is not None:
             values["group_instance_id"] = self.instance
         response = await self.scene.send("JoinGroup", values | changes, version=version, timeout_s=timeout_s)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.scene.target.given_ids[self.group].append(response.member_id)
         if response.error_code == 0:
             self.id, self.generation, self.leader = response.member_id, response.generation_id, response.leader
             self.members, self.protocol_name = response.members, response.protocol_name

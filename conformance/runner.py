@@ -6,6 +6,7 @@ The quick ones run some at a time, those that wait for timers all at once, those
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -17,7 +18,15 @@ from kohort.common.foreign_text import cut
 from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.check import Check, CheckKind, Need, Selection
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.errors import Blocked, CheckEnd, Failed, MissingResponse, NotApplicable, PeerClosed
+from kohort.conformance.errors import (
+    Blocked,
+    CheckEnd,
+    ConformanceError,
+    Failed,
+    MissingResponse,
+    NotApplicable,
+    PeerClosed,
+)
 from kohort.conformance.frame_log import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
@@ -124,7 +133,8 @@ async def play(
         for check, version in rough:
             await one(check, version, False)
         if rough and not dead.is_set():
-            await target.wake_coordinator()  # what it cleans up must be served again
+            with contextlib.suppress(CheckEnd, WireError, ConformanceError, *ODD_SHAPE):  # `clean_up` reports it
+                await target.wake_coordinator()  # what it cleans up must be served again
 
     whole = await _unless(stop.of_checks, every_cell())
     order = {check.id: place for place, check in enumerate(dict.fromkeys(check for check, _ in laid.cells))}
@@ -181,6 +191,8 @@ async def conduct(
             )
         else:
             ended_early = stop.reason
+    except (CheckEnd, WireError, *ODD_SHAPE) as error:
+        ended_early = cut(f"the run could not be prepared: {error}", MAX_TEXT_SHOWN)
     finally:
         left = [f"everything named {target.prefix}-*: cleaning up was interrupted, too"]
 
@@ -188,7 +200,7 @@ async def conduct(
             nonlocal left
             try:
                 left = await target.clean_up()
-            except (CheckEnd, WireError, OSError) as error:
+            except (CheckEnd, WireError, OSError, *ODD_SHAPE) as error:
                 left = [f"everything named {target.prefix}-*: {error}"]
 
         await _unless(stop.of_cleaning, clean())

@@ -22,8 +22,15 @@ META = "meta.properties"
 RECORDS: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
 """The file with the first metadata records: up to 4.3, and from 4.4 on."""
 
-DECIDES: Final = "inter.broker.protocol.version"
-"""The one setting of a broker from which the tool takes the feature levels in the first records."""
+DECIDE: Final = frozenset(
+    (
+        "inter.broker.protocol.version",
+        "metadata.log.dir",
+        "unstable.feature.versions.enable",
+        "unstable.metadata.versions.enable",
+    )
+)
+"""The settings of a broker from which the tool takes the feature levels of the first records, and their folder."""
 
 
 def new_id() -> str:

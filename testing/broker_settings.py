@@ -125,7 +125,8 @@ def node_properties(
 
 def _sasl_properties(listener: str, users: Mapping[str, str]) -> dict[str, str]:
     prefix = f"listener.name.{listener.lower()}"
-    known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    quoted = {name: password.replace("\\", "\\\\").replace('"', '\\"') for name, password in users.items()}
+    known = " ".join(f'user_{name}="{password}"' for name, password in quoted.items())
     plain = f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     return {
@@ -146,5 +147,11 @@ def format_arguments(users: Mapping[str, str]) -> list[str]:
 
 def render(properties: Mapping[str, str]) -> str:
     """The text of a properties file."""
-    escaped = {name: value.replace("\\", "\\\\") for name, value in properties.items()}
-    return "".join(f"{name}={value}\n" for name, value in escaped.items())
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    """Java reads the file as Latin-1, where other letters are \\uXXXX, two of them beyond the first plane."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    numbers = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(number) if 0x20 <= number < 0x7F else f"\\u{number:04x}" for number in numbers)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kohort.testing.blank_storage import DECIDES, copy_storage, keep_storage, kept_storage, new_id
+from kohort.testing.blank_storage import DECIDE, copy_storage, keep_storage, kept_storage, new_id
 from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_arguments, render
 from kohort.testing.child_process import Supervised
 from kohort.testing.errors import BrokerStartError, BrokerStateError
@@ -42,6 +42,7 @@ class KafkaNode:
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             *jvm_options,
         ]
+        self._properties: dict[str, str] = {}
         self._process: Supervised | None = None
 
     @property
@@ -67,6 +68,7 @@ class KafkaNode:
 
     def configure(self, properties: Mapping[str, str]) -> None:
         """Write server.properties; takes effect at the next start."""
+        self._properties = dict(properties)
         self.layout.folder.mkdir(parents=True, exist_ok=True)
         (self.layout.folder / "server.properties").write_text(render(properties))
 
@@ -74,7 +76,8 @@ class KafkaNode:
         """Give the empty data folder its cluster id, and SCRAM its first users."""
         settings = self.layout.folder / "server.properties"
         data = self.layout.folder / "data"
-        kept = None if users or DECIDES in settings.read_text() else kept_storage(self._jars)
+        usual = self._properties.get("log.dirs") == str(data) and not DECIDE & self._properties.keys()
+        kept = kept_storage(self._jars) if usual and not users else None
         ids = {"cluster.id": self._cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
         if kept is not None and copy_storage(kept, data, ids):
             return

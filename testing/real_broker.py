@@ -10,9 +10,7 @@ processor time of a start. If the broker's own speed matters, pass `jvm_options=
 `with` block, and with this process, however that ends.
 """
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +34,7 @@ from kohort.testing.class_archive import archive_options
 from kohort.testing.errors import BrokerStartError
 from kohort.testing.kafka_node import KafkaNode
 from kohort.testing.ports import check_free, free_ports
+from kohort.testing.scratch import make_scratch, remove_scratch
 from kohort.testing.tls import make_tls_files
 
 OPTIMIZING = ("-XX:TieredStopAtLevel=4",)
@@ -87,7 +86,7 @@ class RealCluster:
         self._racks = tuple(racks)
         self._proxy_ports = tuple(proxy_ports)
         self._fixed_ports = tuple(ports)
-        self._keep = folder
+        self._keep = None if folder is None else folder.absolute()  # brokers have a working folder of their own
         self._heap_mb = heap_mb
         self._jvm_options = tuple(jvm_options)
         self._start_timeout_s = start_timeout_s
@@ -152,12 +151,12 @@ class RealCluster:
                 return
 
     def close(self) -> None:
-        """Kill every node and remove the scratch folder; safe to call again."""
+        """Kill every node and remove the scratch folder; safe to call again. It has no effect in a forked child."""
         for node in self.nodes:
             node.kill()
         self.nodes = ()
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_scratch(self._scratch)
             self._scratch = None
 
     def __enter__(self) -> Self:
@@ -185,7 +184,7 @@ class RealCluster:
         """Folders, ports, certificates and properties of every node."""
         check_free(self._fixed_ports)
         if self._keep is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="kohort-kafka-"))
+            self._scratch = make_scratch("kohort-kafka-")
         root = self._scratch or self._keep
         assert root is not None
         files = make_tls_files(root / "tls") if self._want_tls else None

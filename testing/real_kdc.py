@@ -1,10 +1,8 @@
 """A real Kerberos of one's own: MIT's KDC on a port of the loopback interface, with principals, keytabs and tickets."""
 
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from kohort.testing.child_process import Supervised
 from kohort.testing.debian import unpacked
 from kohort.testing.errors import KdcStartError
 from kohort.testing.ports import free_ports
+from kohort.testing.scratch import make_scratch, remove_scratch
 
 PACKAGES: Final = ("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev")
 START_TIMEOUT_S: Final = 30.0
@@ -44,7 +43,7 @@ class RealKdc:
     def __enter__(self) -> "RealKdc":
         if any(_of_system(program) is None for program in _PROGRAMS):
             self._root = unpacked("krb5", PACKAGES)
-        self._folder = Path(tempfile.mkdtemp(prefix="kohort-kdc-"))
+        self._folder = make_scratch("kohort-kdc-")
         try:
             self.port = free_ports(1)[0]
             self.config.write_text(self._client_config())
@@ -60,7 +59,7 @@ class RealKdc:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_scratch(self._folder)
 
     @property
     def config(self) -> Path:

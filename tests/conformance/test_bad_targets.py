@@ -15,7 +15,8 @@ from kohort.cli.main import main
 from kohort.conformance.broker_under_test import MOST_LISTED, BrokerUnderTest, parse_address
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
-from kohort.conformance.errors import TargetUnreachable
+from kohort.conformance.errors import Blocked, PeerClosed, TargetUnreachable
+from kohort.conformance.report import Report
 from kohort.conformance.runner import conduct
 from kohort.conformance.verdict import CheckVerdict
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -23,7 +24,7 @@ from kohort.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroup
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.schema import Response
-from kohort.testing.fake_broker import Answer, Call, Close, FakeBroker
+from kohort.testing.fake_broker import Alter, Answer, Call, Close, FakeBroker
 
 
 @contextmanager
@@ -255,3 +256,46 @@ def test_groups_of_a_broker_that_refuses_for_a_moment_are_removed(
 
         assert asyncio.run(run()) == ()
     assert refused > 2
+
+
+@pytest.mark.parametrize(
+    ("api", "control", "reason"),
+    [
+        ("FindCoordinator", lambda call: Close(), "closed"),
+        ("OffsetFetch", lambda call: Close(), "closed"),
+        ("CreateTopics", lambda call: Alter(lambda response: response._replace(topics=())), "out of range"),
+    ],
+)
+def test_a_broker_that_fails_before_the_checks_gets_a_report(
+    api: str, control: Callable[[Call], Any], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeBroker() as broker:
+        broker.control(api, control)
+        assert main(["conformance", "--bootstrap", broker.bootstrap, "--only", "D3a", "--json"]) == 3
+    response = json.loads(capsys.readouterr().out)
+    assert response["ended_early"].startswith("the run could not be prepared: ")
+    assert reason in response["ended_early"]
+
+
+def test_results_are_reported_if_the_coordinator_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Operator:
+        async def stop(self, node: int) -> None:
+            raise Blocked("no such container")
+
+        start = stop
+
+    async def no_coordinator() -> None:
+        raise PeerClosed("FindCoordinator")
+
+    async def run() -> Report:
+        target = await BrokerUnderTest.reach(broker.bootstrap.split(",")[0])
+        target.operator = Operator()
+        await target.prepare()
+        monkeypatch.setattr(target, "prepare", lambda: asyncio.sleep(0))
+        monkeypatch.setattr(target, "wake_coordinator", no_coordinator)
+        return await conduct(target, CHECKS, selection=Selection.of("D3a,A10", CHECKS))
+
+    with FakeBroker(nodes=3) as broker:
+        report = asyncio.run(run())
+    assert report.counts[CheckVerdict.PASS]
+    assert report.counts[CheckVerdict.BLOCKED]

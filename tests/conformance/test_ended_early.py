@@ -259,3 +259,23 @@ def test_a_broker_that_never_signals_a_rebalance_fails_its_rows_and_is_not_asked
     assert [result.cell for result in report.results if result.verdict is not CheckVerdict.FAIL] == []
     assert {result.what.partition(" of ")[0] for result in report.results} == {"Heartbeat"}
     assert heartbeats < 60 * len(report.results)
+
+
+def test_topics_whose_creation_was_interrupted_are_removed() -> None:
+    stop = RunStopped()
+
+    async def run(broker: FakeBroker) -> Report:
+        loop = asyncio.get_running_loop()
+
+        def interrupt(_call: object) -> None:
+            loop.call_soon_threadsafe(stop.request, "enough")
+
+        broker.control("CreateTopics", interrupt)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
+        return await conduct(target, CHECKS, stop=stop)
+
+    with FakeBroker() as broker:
+        report = asyncio.run(run(broker))
+        assert report.ended_early == "enough"
+        assert report.left_behind == ()
+        assert not [name for name in broker._cluster.topics if name.startswith("kohort-conformance")]

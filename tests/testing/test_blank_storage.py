@@ -85,3 +85,5 @@ def test_a_broker_on_copied_storage_serves_and_the_tool_is_not_started(
     assert len(ids) == 2
     RealBroker(version=wanted_version(), users={"alice": "s3cret"}).close()
     assert runs == [{}, {"alice": "s3cret"}]
+    RealBroker(version=wanted_version(), properties={"unstable.feature.versions.enable": "true"}).close()
+    assert runs == [{}, {"alice": "s3cret"}, {}]

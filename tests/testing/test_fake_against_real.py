@@ -20,6 +20,7 @@ Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
 NON_EMPTY_GROUP, NO_GROUP, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_RECORD = 68, 69, 3, 17, 87
+INVALID_REQUIRED_ACKS, MESSAGE_TOO_LARGE = 21, 10
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
@@ -398,14 +399,21 @@ def fetch(connection: Connection, stage: Stage, offset: int, **limits: int) -> A
     return connection.request("Fetch", request, at_most=12).responses[0].partitions[0]
 
 
-def produce(connection: Connection, stage: Stage, data: bytes, *, topic: str = "") -> Any:
+def produce(connection: Connection, stage: Stage, data: bytes, *, topic: str = "", acks: int = -1) -> Any:
     partition = {"index": 0, "records": data}
     request = {
-        "acks": -1,
+        "acks": acks,
         "timeout_ms": 5000,
         "topic_data": [{"name": topic or stage.topic, "partition_data": [partition]}],
     }
     return connection.request("Produce", request, at_most=11).responses[0].partition_responses[0]
+
+
+def test_records_that_a_broker_refuses_by_default(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        assert produce(connection, stage, encode([(b"k", b"v")]), acks=2).error_code == INVALID_REQUIRED_ACKS
+        assert produce(connection, stage, encode([(b"k", bytes(1_100_000))])).error_code == MESSAGE_TOO_LARGE
+        assert produce(connection, stage, encode([(b"k", bytes(1_000_000))])).error_code == 0
 
 
 def offset_at(connection: Connection, stage: Stage, timestamp: int) -> tuple[int, int, int]:
@@ -548,6 +556,8 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert create(name, 2) == 0
         assert create(name) == 36
         assert create("no/name") == 17
+        assert create(f"{name}.b") == 0
+        assert create(f"{name}_b") == 17  # both have one name in metrics
         assert create(unique("none"), 0) == 37
         assert create(unique("many"), 1, 9) == 38
         deleted = [connection.request("DeleteTopics", {"topic_names": [name], "timeout_ms": 5000}, at_most=5)]

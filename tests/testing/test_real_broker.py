@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort import Admin
 from kohort.testing import BrokerStartError, BrokerStateError, RealBroker, RealCluster
 from kohort.testing.readiness import brokers_seen
 from kohort.testing.topics import create_topic, kafka_tool, leaders
@@ -123,6 +124,39 @@ def test_broker_and_its_folder_are_gone_after_the_asker_was_killed() -> None:
     driver.stdout.close()
     wait_until(lambda: not alive(int(pid)))
     wait_until(lambda: not os.path.exists(folder))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_child_that_leaves_the_block_does_no_harm() -> None:
+    with RealBroker(version=wanted_version()) as broker:
+        child = os.fork()
+        if not child:
+            broker.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        broker.kill()
+        broker.start()  # in the folder
+        create_topic(broker.bootstrap, "there")
+
+
+def test_settings_of_any_text_start_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java reads the file as Latin-1, and the login module's options have quotes. The broker has its own directory."""
+    (tmp_path / "földer").mkdir()
+    monkeypatch.chdir(tmp_path / "földer")
+    logs = tmp_path / "lögs"
+    passwords = {"alice": 'pä"ss', "bob": "a\\b;c d", "carl": "\N{KEY}"}
+    version = wanted_version()
+    with RealBroker(version=version, folder=Path("kept"), users=passwords, properties={"log.dirs": logs}) as broker:
+        for name, password in passwords.items():
+            with Admin(
+                broker.bootstrap_sasl,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username=name,
+                sasl_password=password,
+            ) as admin:
+                admin.brokers()
+    assert (logs / "meta.properties").exists()
 
 
 def test_broker_with_nonsense_settings_says_why_it_did_not_start() -> None:

@@ -9,7 +9,11 @@ from kohort.testing import SparkCluster
 
 
 @pytest.mark.parametrize(("body", "alive"), [(b"", 0), (b'{"workers": [{"state": "ALIVE"}, {"state": "DEAD"}]}', 1)])
-def test_a_master_whose_page_is_empty_yet_has_no_workers(body: bytes, alive: int) -> None:
+def test_a_master_whose_page_is_empty_yet_has_no_workers(
+    body: bytes, alive: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is for other machines
+
     class Master(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

@@ -40,6 +40,11 @@ def _refusal(work: Work, requested: CreatableTopic) -> tuple[int, str]:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{requested.name!r} is no name for a topic"
     if requested.name in work.cluster.topics:
         return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {requested.name!r} already exists."
+    alike = next(
+        (name for name in work.cluster.topics if name.replace(".", "_") == requested.name.replace(".", "_")), None
+    )
+    if alike is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {requested.name!r} collides with existing topic: {alike}"
     if requested.assignments:
         return ErrorCode.INVALID_REQUEST, "replica assignments are not done by this fake"
     if requested.num_partitions != _DEFAULT and requested.num_partitions < 1:

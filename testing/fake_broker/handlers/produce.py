@@ -44,6 +44,8 @@ def _append(
 ) -> PartitionProduceResponse:
     partition = work.cluster.partition(topic, sent.index)
     error = refused or leader_error(work, partition, -1)
+    if request.acks not in (-1, 0, 1):
+        error = ErrorCode.INVALID_REQUIRED_ACKS
     base_offset = -1
     data = bytes(sent.records or b"")
     if not error and topic is not None and len(data) > topic.most_bytes:
