@@ -177,7 +177,8 @@ class ShareConsumerBase:
     def pause(self) -> None:
         """Let later polls request no records, so that other members get them.
 
-        Acknowledgements and renewals of locks go on. A request under way may still bring records.
+        Acknowledgements and renewals of locks go on. Records that are acquired still come. A request under way may
+        acquire more.
         """
         self._set_paused(True)
 

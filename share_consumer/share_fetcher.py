@@ -52,6 +52,7 @@ from kohort.share_consumer.share_records import (
     ShareRecords,
     acquired_part,
     merged,
+    split,
 )
 from kohort.share_consumer.share_session import SessionRequest, ShareSession
 
@@ -87,9 +88,12 @@ Outcome = Callable[[SharePartition], tuple[int, str | None] | None]
 
 
 class ParkedFetch:
-    """Acquired records that no poll has returned. `batches` and `error` are filled when they are decoded."""
+    """Acquired records that no poll has returned. `batches`, `error` and `rest` are filled when they are decoded.
 
-    __slots__ = ("batches", "error", "life", "lock_until", "place", "ranges", "records", "topic")
+    `rest`: the ranges above the limit of one decoding. It takes this one's place once its batches are returned.
+    """
+
+    __slots__ = ("batches", "error", "life", "lock_until", "place", "ranges", "records", "rest", "topic")
 
     def __init__(
         self,
@@ -108,6 +112,14 @@ class ParkedFetch:
         self.lock_until = lock_until
         self.batches: list[ShareRecords] | None = None
         self.error: CorruptRecord | None = None
+        self.rest: ParkedFetch | None = None
+
+    def releases(self) -> list[AckRange]:
+        """A release of each range that no poll has returned. It raises no error."""
+        if self.batches is None:
+            return [_release(one.first_offset, one.last_offset) for one in self.ranges]
+        left = [_release(one.first_offset, one.last_offset) for one in self.batches if not one.returned]
+        return left + (self.rest.releases() if self.rest is not None else [])
 
 
 class Sent(NamedTuple):
@@ -198,7 +210,7 @@ class ShareFetcher:
         """Queue releases of records in partitions that the session has no more. Its close does not release them."""
         for one in self.parked:
             if one.life is session.life and one.place not in session.partitions:
-                session.wait(one.place, (_release(*each[:2]) for each in one.ranges), now)
+                session.wait(one.place, one.releases(), now)
         for place, batches in self.hand.items():
             for batch in batches:
                 if batch.session is session.life and place not in session.partitions:
@@ -613,8 +625,11 @@ class ShareFetcher:
         for one in self.parked:
             if one.batches is None or not all(batch.returned for batch in one.batches):
                 left.append(one)
-            elif one.error is not None:
+                continue
+            if one.error is not None:
                 self._context.put_error(one.error)
+            if one.rest is not None:
+                left.append(one.rest)
         self.parked = left
 
     def forget(self, failures: Iterable[AcknowledgeOutcome]) -> None:
@@ -628,11 +643,10 @@ class ShareFetcher:
         """Release the parked records of topics that are not among `topics`, which are subscribed."""
         left: list[ParkedFetch] = []
         for one in self.parked:
-            if one.topic in topics or any(batch.returned for batch in one.batches or ()):
+            if one.topic in topics:
                 left.append(one)
             else:
-                session = self.sessions[one.life.node]
-                session.wait(one.place, (_release(*each[:2]) for each in one.ranges), now)
+                self.sessions[one.life.node].wait(one.place, one.releases(), now)
         self.parked = left
 
     def _keep(self, place: SharePartition, batch: ShareRecords) -> None:
@@ -739,17 +753,30 @@ def _lock_lost(reason: str, at: TopicPartition) -> LockLost:
 def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
     """Decode parked records to batches, one for each acquired range, and note the error of a corrupt batch.
 
-    Records of a corrupt batch are released, because another replica or transfer may be sound.
+    Ranges above the limit are left to `parked.rest`. Records of a corrupt batch are released, because another replica
+    or transfer may be sound.
     """
+    start = min((one.first_offset for one in parked.ranges), default=0)
     columns = decode(
         parked.records,
         topic=parked.topic,
         partition=parked.place.partition,
+        from_offset=start,
         on_corrupt="skip_batch",
         max_decompressed_bytes=max_decompressed_bytes,
     )
-    missing = UNREADABLE if columns.corrupt else GAP
-    parked.error = columns.corrupt[0] if columns.corrupt else None
+    corrupt = [
+        one for one in columns.corrupt if (one.resumed_at or 0) > start
+    ]  # the others have no record from here on
+    missing = UNREADABLE if corrupt else GAP
+    ranges = merged(parked.ranges)
+    if not columns.complete:
+        ranges, behind = split(ranges, columns.next_offset)
+        if behind:
+            parked.rest = ParkedFetch(
+                parked.topic, parked.place, parked.records, tuple(behind), parked.life, parked.lock_until
+            )
+    parked.error = corrupt[0] if corrupt else None
     parked.batches = [
         ShareRecords(
             acquired_part(columns, one),
@@ -761,5 +788,5 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
             parked.lock_until,
             missing,
         )
-        for one in merged(parked.ranges)
+        for one in ranges
     ]

@@ -336,6 +336,17 @@ def merged(ranges: tuple[AcquiredRange, ...]) -> list[AcquiredRange]:
     return found
 
 
+def split(ranges: Iterable[AcquiredRange], offset: int) -> tuple[list[AcquiredRange], list[AcquiredRange]]:
+    """The parts of the ranges below an offset, and those from it on."""
+    below, behind = [], []
+    for one in ranges:
+        if one.first_offset < offset:
+            below.append(one._replace(last_offset=min(one.last_offset, offset - 1)))
+        if one.last_offset >= offset:
+            behind.append(one._replace(first_offset=max(one.first_offset, offset)))
+    return below, behind
+
+
 def acquired_part(columns: RecordColumns, acquired: AcquiredRange) -> RecordColumns:
     """The records of the columns inside an acquired range."""
     offsets = columns.offsets

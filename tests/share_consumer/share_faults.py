@@ -85,6 +85,11 @@ def lock_counts_from_the_response(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ParkedFetch, "__init__", init)
 
 
+def what_waits_for_the_next_part_is_a_gap(patch: pytest.MonkeyPatch) -> None:
+    """Acquired records above the limit of one decoding are acknowledged as gaps."""
+    patch.setattr(share_fetcher, "split", lambda ranges, _offset: (ranges, []))
+
+
 def parked_records_are_accepted(patch: pytest.MonkeyPatch) -> None:
     """Records are accepted before a poll has returned them."""
     begin = ShareConsumerCore.begin_commit
@@ -209,6 +214,7 @@ FAULTS: tuple[Fault, ...] = (
     held_records_are_not_renewed,
     a_held_record_of_a_lost_session_is_forgotten,
     lock_counts_from_the_response,
+    what_waits_for_the_next_part_is_a_gap,
     parked_records_are_accepted,
     release_is_success_of_accept,
     failure_is_success,

@@ -142,7 +142,7 @@ class Member:
             return  # the records of the last poll come first
         for one in self.core.ready(now):
             if one.batches is None:
-                decode_parked(one, 1 << 20)
+                decode_parked(one, self.world.max_decompressed_bytes)
                 assert one.error is None
             batches += [batch for batch in one.batches or () if not batch.returned]
         self.handed = batches
@@ -247,6 +247,7 @@ class ShareWorld:
 
     def __init__(self, seed: int, *, records: int = 24, partitions: int = 2, nodes: int = 2) -> None:
         self.chance = random.Random(seed)
+        self.max_decompressed_bytes = (150, 1 << 20)[seed % 2]  # parts of one or two batches, or all at once
         self.clock = Clock()
         self.cluster = FakeCluster(
             CoordinatorSettings(
@@ -263,7 +264,7 @@ class ShareWorld:
         self.nodes, self.partitions = nodes, partitions
         for partition in self.cluster.topics[TOPIC].partitions:
             while partition.log.end < records // partitions:
-                partition.log.append(encode([(b"", b"v")] * self.chance.choice((1, 2, 3))))
+                partition.log.append(encode([(b"", b"v")] * self.chance.choice((1, 2, 3)), codec="snappy"))
         self.faults = 0.12
         self.members: list[Member] = []
         self.acquired: dict[Offset, tuple[str, float, int]] = {}  # member id, deadline, count: of the last acquisition

@@ -112,6 +112,20 @@ def test_parked_records_of_a_lost_session_are_not_returned(fake: FakeBroker) -> 
         assert (offsets(batch), batch.delivery_count) == ([0, 1, 2, 3, 4], 2)
 
 
+@pytest.mark.proves("SH-37")
+def test_later_parts_of_a_lost_session_are_not_returned() -> None:
+    with broker_with(0) as broker:
+        broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest", **LONG})
+        for _ in range(2):
+            broker.append(TOPIC, 0, encode([(b"", b"v")] * 3, codec="gzip"))
+        with member(broker, max_decompressed_bytes=100) as consumer:
+            assert offsets(next_batch(consumer)) == [0, 1, 2]
+            assert consumer.commit() == {}
+            lose_connections(broker, consumer)
+            again = next_batch(consumer)
+            assert (offsets(again), again.delivery_count) == ([3, 4, 5], 2)
+
+
 def test_polls_that_do_not_wait_bring_records_in_time(fake: FakeBroker) -> None:
     with member(fake) as consumer:
         found: list[ShareRecords] = []

@@ -79,6 +79,23 @@ def lag(server: RealBroker, group: str) -> int:
         return sum(one.lag or 0 for one in admin.share_offsets(group))
 
 
+@pytest.mark.proves("SH-37", "SH-38")
+def test_each_record_above_the_limit_of_one_decoding_is_delivered_once(
+    server: RealBroker, unique: Name, group: str
+) -> None:
+    topic = topic_with(server, unique("topic"), 0)
+    with Producer(server.bootstrap, compression="zstd") as producer:
+        for _ in range(40):
+            producer.send(topic, bytes(100_000))
+    with ShareConsumer(server.bootstrap, group=group, max_decompressed_bytes=300_000) as consumer:
+        consumer.subscribe([topic])
+        found = read(consumer, 40)
+    assert [offset for batch in found for offset in batch.columns.offsets] == list(range(40))
+    assert {batch.delivery_count for batch in found} == {1}
+    assert max(map(len, found)) < 4
+    assert lag(server, group) == 0
+
+
 @pytest.mark.proves("SH-38", "SH-50", "SH-51", "SH-52", "SH-54")
 def test_every_record_ends_accepted_or_archived(server: RealBroker, unique: Name, group: str) -> None:
     topic = topic_with(server, unique("topic"), 200, partitions=2)

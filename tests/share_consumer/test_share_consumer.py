@@ -565,6 +565,99 @@ def test_a_corrupt_batch_is_raised_and_its_records_are_released() -> None:
         assert broker.share_states(GROUP, TOPIC, 0) == (1, {1: (OffsetState.AVAILABLE, 1)})
 
 
+A_BATCH = 100
+"""A limit of decompressed bytes with which each of these batches is decoded alone."""
+
+
+def three_records() -> bytes:
+    return encode([(b"", b"v")] * 3, codec="gzip")
+
+
+@pytest.fixture
+def parts() -> Iterator[FakeBroker]:
+    """A broker with three batches of three records."""
+    with broker_with(0) as broker:
+        for _ in range(3):
+            broker.append(TOPIC, 0, three_records())
+        yield broker
+        assert broker.faults == []
+
+
+@pytest.mark.proves("SH-37", "SH-50", "SH-70", "SH-77")
+def test_records_above_the_limit_of_one_decoding_come_with_later_polls_of_a_paused_member(parts: FakeBroker) -> None:
+    parts.skip(TOPIC, 0, 12)
+    parts.append(TOPIC, 0, three_records())
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        first = next_batch(consumer)
+        consumer.pause()
+        consumer.hold(first)
+        found = [first, *(next_batch(consumer) for _ in range(3))]
+        assert [offsets(batch) for batch in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [12, 13, 14]]
+        consumer.acknowledge(first)
+        assert consumer.commit() == {}
+        assert settled(parts)
+
+
+@pytest.mark.proves("SH-38", "SH-52")
+def test_ranges_with_other_delivery_counts_are_cut_where_a_part_ends(parts: FakeBroker) -> None:
+    with member(parts) as consumer:
+        for record in next_batch(consumer):
+            consumer.acknowledge(record, "accept" if record.offset in (1, 5) else "release")
+        assert consumer.commit() == {}
+    parts.append(TOPIC, 0, three_records())
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        found = [[(offsets(batch), batch.delivery_count) for batch in consumer.poll(PATIENCE_S)] for _ in range(4)]
+        assert found == [[([0], 2), ([2], 2)], [([3, 4], 2)], [([6, 7, 8], 2)], [([9, 10, 11], 1)]]
+        assert consumer.commit() == {}
+        assert settled(parts)
+
+
+def test_a_corrupt_batch_of_a_later_part_is_raised_once_and_only_its_records_are_released(parts: FakeBroker) -> None:
+    damaged = bytearray(three_records())
+    damaged[-1] ^= 1
+    parts.append(TOPIC, 0, bytes(damaged))
+    parts.append(TOPIC, 0, three_records())
+    parts.skip(TOPIC, 0, 17)
+    parts.append(TOPIC, 0, three_records())
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        assert [offsets(next_batch(consumer)) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        with pytest.raises(CorruptRecord):
+            consumer.poll(0)
+        assert [offsets(next_batch(consumer)) for _ in range(2)] == [[12, 13, 14], [17, 18, 19]]
+        assert consumer.commit() == {}
+        start, states = parts.share_states(GROUP, TOPIC, 0)
+        assert start == 9
+        assert [offset for offset, state in states.items() if state == (OffsetState.AVAILABLE, 1)] == [9, 10, 11]
+
+
+@pytest.mark.proves("SH-53")
+def test_records_of_a_later_part_are_not_returned_after_their_lock(parts: FakeBroker) -> None:
+    parts.configure_group(GROUP, {"share.record.lock.duration.ms": "600"})
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        lock_until = next_batch(consumer).lock_until
+        assert consumer.commit() == {}
+        until(lambda: time.monotonic() > lock_until)
+        again = next_batch(consumer)
+        assert (offsets(again), again.delivery_count) == ([3, 4, 5], 2)
+
+
+@pytest.mark.proves("SH-68")
+def test_close_releases_the_parts_that_were_not_returned(parts: FakeBroker) -> None:
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        consumer.acknowledge(next_batch(consumer))
+    assert parts.share_states(GROUP, TOPIC, 0) == (3, dict.fromkeys(range(3, 9), (OffsetState.AVAILABLE, 1)))
+
+
+def test_another_subscription_releases_what_was_not_returned_of_a_part_and_the_later_parts(parts: FakeBroker) -> None:
+    with member(parts) as consumer:
+        consumer.acknowledge(next_batch(consumer).columns[1])
+    with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
+        assert offsets(next(iter(consumer))) == [0]
+        consumer.subscribe(["later"])
+        assert consumer.commit() == {}
+        assert parts.share_states(GROUP, TOPIC, 0) == (2, dict.fromkeys(range(2, 9), (OffsetState.AVAILABLE, 2)))
+
+
 def test_a_range_that_no_window_has_is_an_error_and_takes_no_memory(fake: FakeBroker) -> None:
     def widen(response: ShareFetchResponse) -> ShareFetchResponse:
         topic = response.responses[0]
