@@ -182,6 +182,12 @@ cdef class RecordColumns:
         columns.start = start
         columns.stop = stop
         columns.next_offset = self.next_offset if stop == self.stop else self.store.offsets[stop]
+        if self.corrupt and (start > self.start or stop < self.stop):
+            before = self.next_offset if start == self.stop else self.store.offsets[start]
+            columns.corrupt = tuple([
+                one for one in self.corrupt
+                if (start == self.start or one.resumed_at > before) and one.resumed_at <= columns.next_offset
+            ])
         return columns
 
     @property
@@ -348,13 +354,13 @@ cdef tuple _pickle(RecordColumns columns):
         raise RuntimeError("the decoded buffer was changed while columns pointed into it")
     return (
         columns.topic, columns.partition, columns.next_offset, columns.corrupt, bytes(columns.offsets),
-        bytes(columns.timestamps_ms), bytes(columns.timestamp_types), keys, values, headers, data,
+        bytes(columns.timestamps_ms), bytes(columns.timestamp_types), keys, values, headers, data, columns.complete,
     )
 
 
 def _unpickle(
-    str topic, int partition, int64_t next_offset, tuple corrupt, bytes offsets, bytes timestamps, bytes types, bytes keys,
-    bytes values, bytes headers, bytes data,
+    str topic, int partition, int64_t next_offset, tuple corrupt, bytes offsets, bytes timestamps, bytes types,
+    bytes keys, bytes values, bytes headers, bytes data, bint complete,
 ):
     cdef Py_ssize_t count = len(types), i
     cdef Py_ssize_t size = len(data)
@@ -379,7 +385,7 @@ def _unpickle(
         if i == 0 or store.last_run().timestamp_type != kinds[i]:
             store.add_run(start, size, 0, kinds[i])
     store.count = count
-    return columns_of(store, topic, partition, next_offset, corrupt, True)
+    return columns_of(store, topic, partition, next_offset, corrupt, complete)
 
 
 cdef inline bint _within(Span span, Py_ssize_t size) noexcept:

@@ -427,7 +427,7 @@ cdef class _Decoder:
                 return 0
             self.data = records = <const uint8_t *>self.block.data
             self.data_end = end = records + self.block.size
-            room = min(room, self.room(self.block.size))
+        room = min(room, self.room(0 if self.block is None else self.block.size))
         if batch.count > (end - records) // LEAST_RECORD_BYTES:
             raise self.corrupt("a batch counts more records than its bytes can hold", batch.base_offset)
         self.store.reserve(room)
@@ -562,22 +562,26 @@ cdef class _Decoder:
             self.next_offset = next_offset
         return 0
 
+    cdef inline int64_t left(self) noexcept:
+        """The bytes below the limit that neither columns nor decompressed records take. Negative above the limit."""
+        return self.limit - self.held - self.store.count * COLUMNS_RECORD_BYTES
+
     cdef Py_ssize_t room(self, Py_ssize_t size) noexcept:
-        """The number of records of a batch of `size` bytes that may be taken. It limits the columns' memory for a bomb.
+        """The number of records of a batch of `size` decompressed bytes that may be taken. It limits the columns'
+        memory for a bomb.
         """
-        cdef int64_t left = self.limit - self.held - size - self.store.count * COLUMNS_RECORD_BYTES
-        return max(left, ROOM_BYTES) // COLUMNS_RECORD_BYTES
+        return max(self.left() - size, ROOM_BYTES) // COLUMNS_RECORD_BYTES
 
     cdef Block decompressed(self, int codec, source, int64_t offset, int magic):
         """The payload in its own block; None if the columns are so large that it must wait for the next call."""
-        cdef int64_t size
+        cdef int64_t size, most = self.left()
         cdef Block block
         compression = LEGACY_LZ4 if codec == 3 and magic == 0 else CODECS.get(codec)
         if compression is None:
             raise UnsupportedCodec(f"compression codec {codec} is unknown", **self.place(offset))
         try:
             size = min(max(compression.size_bound(source, self.limit), 64), self.limit)
-            if self.held and self.held + size + self.store.count * COLUMNS_RECORD_BYTES > self.limit:
+            if size > most:
                 return None
             while True:
                 block = Block(size)
@@ -585,13 +589,15 @@ cdef class _Decoder:
                     block.resize(compression.decompress_into(source, block))
                 except DoesNotFit:
                     block.discard()
-                    if size >= self.limit:
+                    if size >= most:
+                        if self.store.count:  # the bound is too low for some frames
+                            return None
                         name = Codec(codec).name.lower()
                         raise DecompressionLimit(
                             f"a {name} batch decompresses to more than {self.limit} bytes",
                             hint="raise max_decompressed_bytes if such batches are expected", **self.place(offset),
                         ) from None
-                    size = min(size * 2, self.limit)
+                    size = min(size * 2, most)
                 else:
                     return block
         except Broken as error:
@@ -621,12 +627,13 @@ def decode(
     returned. Control records are never returned.
 
     `max_decompressed_bytes` limits the decompressed size of one batch. It also limits the total memory of a call beside
-    `buffer` to 8 MiB more. If the next batch would exceed it, the columns end there with `complete` False. Then call
-    again with `from_offset=columns.next_offset`.
+    `buffer` to 8 MiB more. Only the columns of a compressed message of magic 0 or 1 may exceed it. If the next batch
+    would, the columns end there with `complete` False. Then call again with `from_offset=columns.next_offset`.
 
     `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch. `columns.corrupt` lists the skipped
-    batches with their `resumed_at` offsets. A batch with an impossible length is always raised, because the next one is
-    not found.
+    batches with their `resumed_at` offsets, except those before `from_offset`. A batch with an impossible length is
+    always raised, because the next one is not found. A skipped batch may be the marker of an aborted transaction. The
+    columns end behind it if one is open. Fetch again from `next_offset` then, because that response has a new list.
 
     `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt last batch of the buffer is
     skipped as a whole if it begins at or before the position. It must also end at or below the high watermark.
@@ -667,6 +674,9 @@ def decode(
             size = decoder.frame(p, end)
             if size == 0:
                 break
+            if decoder.left() < 0:
+                decoder.full = True
+                break
             reached = decoder.reached
             try:
                 decoder.batch(p, size)
@@ -675,7 +685,10 @@ def decode(
                     raise
                 decoder.reached = reached
                 decoder.next_offset = error.resumed_at = decoder.behind_corrupt(p, size, end)
-                corrupt.append(error)
+                if error.resumed_at > from_offset:
+                    corrupt.append(error)
+                    if decoder.aborting or decoder.pending and decoder.pending[0][0] < decoder.next_offset:
+                        break  # if it was a marker, its producer would count as aborted behind it
             p += size
     except CorruptRecord as error:
         error.decoded = columns_of(decoder.store, topic, partition, decoder.next_offset, tuple(corrupt), False)

@@ -203,6 +203,10 @@ def _value(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
 def _headers(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
+    pair = getattr(kind, "value_type", None)
+    for field in pair if pair is not None and pa.types.is_struct(pair) else ():
+        if field.name not in ("key", "value"):  # a cast would fill it with nulls
+            raise KohortError(f"unknown field {field.name!r} in headers", hint="the fields are key and value")
     layout = columns.headers
     count = len(columns)
     if layout is None:

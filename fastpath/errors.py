@@ -21,6 +21,9 @@ class CorruptRecord(KohortError):
     decoded: "RecordColumns | None" = None
     resumed_at: int | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"resumed_at": self.resumed_at})
+
 
 class UnsupportedCodec(CorruptRecord):
     """A compression codec id that no version of Kafka has defined.

@@ -87,11 +87,15 @@ class Segment:
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """Return the first offset with a timestamp of at least `timestamp_ms`; None if there is none."""
-        start = self.base_offset
+        start, hint = self.base_offset, None
         for latest, relative in _entries(self._beside(".timeindex"), _TIME_ENTRY):
             if latest >= timestamp_ms:
                 break
-            start = max(start, self.base_offset + relative)
+            start, hint = self.base_offset + relative, latest
+        if hint is not None:
+            first = next(self.batches(from_offset=start), None)
+            if first is None or first.max_timestamp_ms != hint:  # a false index
+                start = self.base_offset
         for batch in self.batches(from_offset=start):
             if batch.max_timestamp_ms < timestamp_ms:
                 continue
@@ -166,21 +170,23 @@ class Segment:
         on_corrupt: Literal["raise", "skip_batch"],
         aborted: tuple[AbortedTransaction, ...] = (),
     ) -> Iterator[RecordColumns]:
-        first = next(batches(self._view[start:end])).base_offset
-        # Transactions that ended before these bytes would hide later records of the same producers.
-        open_here = [(each.producer_id, each.first_offset) for each in aborted if each.last_offset >= first]
-        position, complete = from_offset, False
-        while not complete:
+        view, position = self._view[start:end], from_offset
+        while view:
+            first = next(batches(view)).base_offset
+            # Transactions that ended before these bytes would hide later records of the same producers.
+            open_here = [(each.producer_id, each.first_offset) for each in aborted if each.last_offset >= first]
             columns = decode(
-                self._view[start:end],
+                view,
                 topic=self.topic,
                 partition=self.partition,
                 from_offset=position,
                 aborted=open_here,
                 on_corrupt=on_corrupt,
             )
-            position, complete = columns.next_offset, columns.complete
+            position = columns.next_offset
             yield columns
+            if columns.complete:
+                view = view[_decoded_bytes(view, columns) :]
 
     def _hint(self, offset: int) -> int:
         """Return the position of a batch at or before the one with `offset`, by the offset index if it is valid."""
@@ -202,6 +208,15 @@ class Segment:
     def _beside(self, suffix: str) -> bytes:
         beside = self.path.with_suffix(suffix)
         return beside.read_bytes() if beside.exists() else b""
+
+
+def _decoded_bytes(view: memoryview, columns: RecordColumns) -> int:
+    """Return the number of bytes that were decoded. `decode` may stop behind a corrupt batch."""
+    if columns.corrupt and columns.corrupt[-1].resumed_at == columns.next_offset:
+        for batch in batches(view):
+            if batch.base_offset == columns.corrupt[-1].place["offset"]:
+                return batch.position + batch.size_bytes
+    return len(view)
 
 
 def _entries(data: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:

@@ -140,7 +140,10 @@ def decode(
             reached = before
             next_offset = _behind_corrupt(frame, view[at:], next_offset, before, high_watermark)
             error.resumed_at = next_offset
-            corrupt.append(error)
+            if next_offset > from_offset:
+                corrupt.append(error)
+                if aborting or (pending and pending[0][0] < next_offset):
+                    break  # if it was a marker, its producer would count as aborted behind it
         else:
             next_offset = max(next_offset, batch.next_offset)
     return Decoded(tuple(records), next_offset, tuple(corrupt))

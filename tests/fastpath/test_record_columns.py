@@ -4,6 +4,7 @@ import gc
 import pickle
 import sys
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pandas  # type: ignore[import-untyped]
@@ -68,6 +69,21 @@ def test_a_slice_is_the_same_records_and_says_where_to_go_on(columns: RecordColu
         columns[::2]
 
 
+@pytest.mark.proves("B-09")
+def test_each_skipped_batch_is_in_one_part_of_its_slice() -> None:
+    new: Any = [(b"k", b"v", 1)] * 3
+    data = [encode(new, base_offset=at) for at in range(0, 15, 3)]
+    for bad in (0, 2, 4):
+        data[bad] = data[bad][:-1] + b"?"
+    columns = decode(b"".join(data), on_corrupt="skip_batch", high_watermark=15)
+    assert [record.offset for record in columns] == [3, 4, 5, 9, 10, 11]
+    for cuts in ((0, 6), (0, 1, 6), (0, 3, 6), (0, 2, 4, 6), (0, 6, 6)):
+        parts = [columns[start:stop] for start, stop in pairwise(cuts)]
+        assert [error.place["offset"] for part in parts for error in part.corrupt] == [0, 6, 12]
+        assert all((error.resumed_at or 0) <= part.next_offset for part in parts for error in part.corrupt)
+    assert columns[1:3][:1].corrupt == columns[2:4][1:].corrupt == ()
+
+
 def test_a_slice_copies_nothing() -> None:
     columns = columns_of("none")
     whole = pa.py_buffer(columns.offsets).address
@@ -102,6 +118,8 @@ def test_a_pickle_is_the_same_records_without_the_rest_of_the_fetch(columns: Rec
     part = columns[3:5]
     assert values(pickle.loads(pickle.dumps(part))) == values(part)
     assert pickle.loads(pickle.dumps(part)).next_offset == part.next_offset
+    assert (again.complete, part.complete, pickle.loads(pickle.dumps(part)).complete) == (True, False, False)
+    assert (columns.compact().complete, part.compact().complete) == (True, False)
     assert len(pickle.dumps(part)) < 1_000
     assert values(part.compact()) == values(part)
     record = columns[7]
@@ -240,6 +258,15 @@ class TestArrow:
             columns.to_arrow(pa.schema([("valeu", pa.binary())]))
         with pytest.raises(KohortError, match="offset"):
             columns.to_arrow(pa.schema([("offset", pa.list_(pa.int8()))]))
+
+    @pytest.mark.parametrize("many", [pa.list_, pa.large_list])
+    def test_an_unknown_field_of_headers_is_refused(self, columns: RecordColumns, many: Any) -> None:
+        pair = [("value", pa.binary()), ("key", pa.string())]
+        swapped = columns.to_arrow(pa.schema([("headers", many(pa.struct(pair)))]))["headers"].to_pylist()
+        assert swapped == columns.to_arrow()["headers"].to_pylist()
+        for records in (columns, columns[:0]):
+            with pytest.raises(KohortError, match=r"'name' in headers.*key and value"):
+                records.to_arrow(pa.schema([("headers", many(pa.struct([*pair, ("name", pa.string())])))]))
 
     def test_header_names_that_are_no_utf8_read_as_java_reads_them(self) -> None:
         new: Any = [(None, None, 0, [(b"\xff", b"1")]), (None, None, 0, [(b"\xc3", b"2"), (b"\xa9", b"3")])]

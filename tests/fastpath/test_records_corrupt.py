@@ -238,6 +238,36 @@ class TestSkipBatch:
         assert [record.offset for record in read.records] == [0, 1, 2, 3, 4, 6]
         assert read.next_offset == 7
         assert [error.place for error in read.corrupt] == [{"topic": "t", "partition": 3, "offset": 5}]
+        assert pickle.loads(pickle.dumps(read.corrupt[0])).resumed_at == read.corrupt[0].resumed_at == 6
+
+    def test_before_the_position_it_was_reported_already(self, decode: Callable[..., Any]) -> None:
+        data = GOOD[:-1] + b"?" + wire.encode([(b"k", b"2", 1)] * 3, base_offset=6)
+        for from_offset, reported in ((5, 1), (6, 0), (7, 0)):
+            read = decode(data, from_offset=from_offset, on_corrupt="skip_batch")
+            assert (read.next_offset, len(read.corrupt)) == (9, reported)
+
+    @pytest.mark.proves("B-17")
+    def test_decoding_ends_behind_what_may_be_the_marker_of_an_aborted_transaction(
+        self, decode: Callable[..., Any]
+    ) -> None:
+        """Only another response tells which records behind it are aborted."""
+        aborted, committed = (
+            wire.encode([(b"k", b"v")] * 3, base_offset=at, producer_id=7, transactional=True) for at in (0, 4)
+        )
+        marker = wire.encode([(bytes(4), bytes(6))], base_offset=3, producer_id=7, transactional=True, control=True)
+        data = aborted[:-1] + b"?" + marker[:-1] + b"?" + committed
+
+        def read(records: bytes, from_offset: int, *transactions: tuple[int, int]) -> tuple[list[int], int, int]:
+            read = decode(records, from_offset=from_offset, on_corrupt="skip_batch", aborted=transactions)
+            return [record.offset for record in read.records], read.next_offset, len(read.corrupt)
+
+        assert read(data, 0, (7, 0)) == ([], 3, 1)
+        assert read(data, 3, (7, 0)) == ([], 4, 1)
+        assert read(aborted + data[len(aborted) :], 0, (7, 0)) == ([], 4, 1)
+        assert read(data, 4) == ([4, 5, 6], 7, 0)
+        assert read(data, 4, (7, 0)) == ([], 7, 0)  # a false list, but reading goes on
+        assert read(data, 0) == ([4, 5, 6], 7, 2)
+        assert read(data, 0, (8, 4)) == ([4, 5, 6], 7, 2)
 
     @pytest.mark.parametrize(("high_watermark", "resumed_at"), [(15, 15), (16, 16 - 1), (14, 6), (5, 6), (-1, 6)])
     def test_alone_at_the_end_it_is_passed_whole_only_within_the_log(

@@ -109,6 +109,23 @@ def test_the_first_offset_as_late_as_a_time(path: Path, indexed: bool) -> None:
         assert segment.offset_for_time(11_400) is None
 
 
+@pytest.mark.parametrize("lie", [(11_001, 205), (11_001, 1 << 20), (11_001, -5)], ids=["ahead", "past", "negative"])
+def test_a_false_time_index_is_treated_as_none(path: Path, lie: tuple[int, int]) -> None:
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", *lie))
+    with open_segment(path) as segment:
+        assert segment.offset_for_time(11_100) == BASE + 100
+
+
+def test_the_time_index_spares_the_walk(path: Path) -> None:
+    write_index(path, sane_index(path))
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", 11_199, 199))
+    path.write_bytes(b"\xff" * 200 + path.read_bytes()[200:])
+    with open_segment(path) as segment:
+        assert segment.offset_for_time(11_305) == BASE + 305
+        with pytest.raises(CorruptRecord):
+            segment.offset_for_time(11_100)
+
+
 def test_headers_without_records(path: Path) -> None:
     with open_segment(path) as segment:
         found = list(segment.batches())
@@ -196,6 +213,20 @@ def test_aborted_transactions_are_left_out_whatever_segment_tells_of_them(path: 
                 assert offsets == [*range(BASE + 10, BASE + 20), BASE + 21]
             assert sum(len(columns) for columns in segment.read()) == 21
         index.unlink()
+
+
+@pytest.mark.proves("B-09", "B-17")
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_records_behind_a_corrupt_marker_of_an_aborted_transaction_are_read(path: Path, max_bytes: int) -> None:
+    transaction: dict[str, Any] = {"producer_id": 7, "transactional": True}
+    abort = encode([(bytes(4), bytes(6))], base_offset=BASE + 10, control=True, **transaction)
+    committed = encode([(b"k", b"kept")], base_offset=BASE + 11, **transaction)
+    path.write_bytes(batch(0, **transaction) + abort[:-1] + b"?" + committed + batch(2) + batch(3)[:-1] + b"?")
+    path.with_suffix(".txnindex").write_bytes(struct.pack(">hqqqq", 0, 7, BASE, BASE + 10, BASE + 11))
+    with open_segment(path) as segment:
+        read = list(segment.read(isolation="read_committed", on_corrupt="skip_batch", max_bytes=max_bytes))
+    assert [offset for columns in read for offset in columns.offsets] == [BASE + 11, *range(BASE + 20, BASE + 30)]
+    assert [error.place["offset"] for columns in read for error in columns.corrupt] == [BASE + 10, BASE + 30]
 
 
 def test_columns_outlive_their_segment(path: Path) -> None:
