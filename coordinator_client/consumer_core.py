@@ -345,11 +345,11 @@ class ConsumerCore(CoreFields):
     def _offsets_purpose(self) -> ConnectionPurpose:
         """The coordinator connection for OffsetCommit and OffsetFetch requests.
 
-        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
+        They use the group connection, unless a join or sync is in flight there. Brokers process the requests of a
         connection in order, and a join may take minutes.
         """
-        joining = self.view is not None and self.view.state is MemberState.JOINING
-        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
+        held_up = self.member is not None and self.member.is_held_up
+        return ConnectionPurpose.CONTROL if held_up else ConnectionPurpose.GROUP
 
     # --- what is assigned
 

@@ -80,6 +80,11 @@ class MemberBase(MemberComponent):
             fatal=membership.fatal,
         )
 
+    @property
+    def is_held_up(self) -> bool:
+        """True if a join or sync, also a cancelled one, has no response yet."""
+        return self._in_flight.is_held_up
+
     # ----------------------------------------------------------------------------- the interface of a protocol's
     # subclass
 

@@ -171,6 +171,11 @@ class InFlightRequests:
         if self._on_wire is not None and serial == self._on_wire.serial:
             self._on_wire = None
 
+    @property
+    def is_held_up(self) -> bool:
+        """True if a join or sync, also a cancelled one, has no response yet. Brokers read nothing behind it."""
+        return self._on_wire is not None
+
     def complete(self, serial: int) -> InFlightRequest | None:
         """Remove and return the request that an outcome belongs to; None if it is not in flight."""
         return self._requests.pop(serial, None)

@@ -8,11 +8,13 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
-from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce, read
+from kohort.testing.fake_broker import FakeBroker, Hold
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, numbers, poll_all_until, poll_until, produce, read
 from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
+P0 = TopicPartition("topic", 0)
 
 
 def member(broker: SelectedBroker, group: str) -> Consumer:
@@ -63,3 +65,45 @@ def test_a_member_that_dawdles_holds_up_neither_commits_nor_records_nor_goodbyes
         poll_all_until([keen, slow, idle], lambda: state(keen) == state(slow) == state(idle) == stable)
         assert keen.assignment == {mine}
         assert keen.assignment | slow.assignment == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+
+
+@pytest.mark.proves("B-36", "E-05")
+@pytest.mark.parametrize(("api", "stored"), [("JoinGroup", 2), ("SyncGroup", None)])
+def test_the_last_commit_does_not_queue_behind_a_join_or_sync(api: str, stored: int | None) -> None:
+    """A coordinator that waits for a sync refuses the commit, which ends it too."""
+    held = Hold()
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as other:
+        fake.produce("topic", 0, [(None, b"1"), (None, b"2")])
+        consumer = Consumer(
+            fake.bootstrap,
+            group="group",
+            assignors=["cooperative-sticky"],
+            auto_offset_reset="earliest",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=600_000,
+        )
+        consumer.subscribe(["topic"])
+        read(consumer, 2)
+        consumer.poll(0)
+        fake.control(api, lambda _call: held)
+        consumer.enforce_rebalance()
+        poll_until(consumer, held.reached.is_set)
+        consumer.close()
+        assert len(fake.calls_of("LeaveGroup")) == 1
+        found = other.committed([P0])[P0]
+        assert (found and found.offset) == stored
+        held.release()
+
+
+@pytest.mark.proves("E-06")
+def test_committed_offsets_do_not_queue_behind_a_sync_that_was_given_up() -> None:
+    held = Hold()
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        fake.control("SyncGroup", lambda _call: held)
+        consumer.subscribe(["topic"])
+        assert held.reached.wait(PATIENCE_S)
+        consumer.unsubscribe()
+        fake.commit("group", {P0: 3})
+        consumer.assign([P0])
+        assert consumer.position(P0, 10.0) == 3
+        held.release()
