@@ -9,6 +9,7 @@ import contextlib
 from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from contextvars import copy_context
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -193,8 +194,9 @@ class AsyncProducer(ProducerBase):
         driver.on_update = self._updates.notify
         self._open_batches = producer._open_batches
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
-        self._rows: set[asyncio.Task[Deliveries]] = set()  # of `send_arrow`, also those of cancelled callers
-        self._closing: asyncio.Task[None] | None = None
+        # No tasks, since a program may cancel all tasks at its end.
+        self._rows: set[asyncio.Future[Deliveries]] = set()  # of `send_arrow`, also those of cancelled callers
+        self._closing: asyncio.Future[None] | None = None
         self._has_closed = False  # a call had the outcome of `_closing`
 
     def _abandon(self) -> None:
@@ -273,20 +275,47 @@ class AsyncProducer(ProducerBase):
 
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). The rows are
         encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same: `commit` and
-        `close` wait for the thread. `abort` drops them, and `begin` waits until the thread has ended.
+        `close` wait for the thread. If it fails then, so does the transaction; without one, the loop's exception
+        handler gets the error. `abort` drops the rows, and `begin` waits until the thread has ended.
         """
         if get_running_loop() is not self._loop:
             raise _elsewhere()
-        rows = asyncio.create_task(asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition))
+        send = partial(copy_context().run, self._producer.send_arrow, topic, data, partition=partition)
+        rows = self._loop.run_in_executor(None, send)
         self._rows.add(rows)
         rows.add_done_callback(self._rows_sent)
-        return AsyncDeliveries(await asyncio.shield(rows), self)
+        try:
+            await asyncio.wait([rows])
+        except asyncio.CancelledError:
+            if rows.done():
+                self._report_rows(rows)
+            else:
+                rows.add_done_callback(self._report_rows)
+            raise
+        return AsyncDeliveries(rows.result(), self)
 
-    def _rows_sent(self, rows: "asyncio.Task[Deliveries]") -> None:
+    def _rows_sent(self, rows: "asyncio.Future[Deliveries]") -> None:
         self._rows.discard(rows)
+        self._driver.bell.ring()
         self._updates.news.set()
-        if not rows.cancelled():
-            rows.exception()  # otherwise asyncio logs that of a cancelled caller's rows
+
+    def _report_rows(self, rows: "asyncio.Future[Deliveries]") -> None:
+        """Report the error of rows whose caller was cancelled."""
+        error = None if rows.cancelled() else rows.exception()
+        if error is None:
+            return
+        message = "rows of a cancelled send_arrow were not sent"
+        if self._config.transactional_id is None:
+            self._loop.call_exception_handler({"message": message, "exception": error})
+            return
+        failure = KohortError(message)
+        failure.__cause__ = error
+
+        def fail(core: ProducerCore) -> None:
+            if core.transactions.state is TxnState.OPEN:  # otherwise they are not a part of it
+                core.transactions.failed(failure)
+
+        self._driver.enqueue(fail)
 
     async def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -353,20 +382,18 @@ class AsyncProducer(ProducerBase):
         if self._has_closed:
             return
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(timeout_s))
+            self._closing = self._loop.run_in_executor(None, self._close, tuple(self._rows), timeout_s)
         await asyncio.wait([self._closing])
         self._has_closed = True
         self._closing.result()
 
-    async def _close(self, timeout_s: float) -> None:
+    def _close(self, rows: "tuple[asyncio.Future[Deliveries], ...]", timeout_s: float) -> None:
+        """Close on a thread. Later rows are not awaited, since their thread may be free only after this one."""
         until = self._driver.now() + timeout_s
-        try:
-            if self._config.transactional_id is None:  # otherwise the transaction is aborted
-                with contextlib.suppress(KohortError):
-                    await self._wait(lambda: not self._rows, timeout_s)
-        finally:  # also where the end of the loop cancels this task
-            closing = self._loop.run_in_executor(None, self._producer.close, max(0.0, until - self._driver.now()))
-        await closing
+        if self._config.transactional_id is None:  # otherwise the transaction is aborted
+            with contextlib.suppress(KohortError):
+                self._producer._wait(lambda: self._rows.isdisjoint(rows) or self._loop.is_closed(), timeout_s)
+        self._producer.close(max(0.0, until - self._driver.now()))
 
     # --- transactions
 

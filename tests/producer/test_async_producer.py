@@ -6,6 +6,7 @@ import gc
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
 
@@ -16,7 +17,7 @@ from examples import async_service
 from kohort import AsyncProducer, Producer, TopicPartition
 from kohort.network.errors import IllegalState, OperationTimeout, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import BufferFull, Delivery, ProducerClosed, TransactionAborted
+from kohort.producer import BufferFull, Delivery, ProducerClosed, RecordTooLarge, TransactionAborted
 from kohort.producer.async_producer import RECORDS_AT_ONCE
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
@@ -35,7 +36,11 @@ def fake() -> Iterator[FakeBroker]:
 
 
 def run(program: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(program(), 2 * PATIENCE_S))
+    async def main() -> None:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await program()
+
+    asyncio.run(main())
 
 
 def values(fake: FakeBroker, *, partitions: int = 2) -> list[bytes | None]:
@@ -362,16 +367,23 @@ class Gate:
         assert self._go_on.wait(3 * PATIENCE_S)  # longer than the test: a call that waits for it fails
         return 0
 
-    async def cancelled(self, producer: AsyncProducer) -> None:
+    async def cancelled(self, producer: AsyncProducer, values: tuple[bytes, ...] = (b"1", b"2")) -> None:
         """Send rows, and cancel the task of the call."""
-        sending = asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"1", b"2"]})))
-        await asyncio.to_thread(self._reached.wait, PATIENCE_S)
+        sending = asyncio.create_task(producer.send_arrow("topic", pa.table({"value": values})))
+        await self.reached()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
 
+    async def reached(self) -> None:
+        await asyncio.to_thread(self._reached.wait, PATIENCE_S)
+
     def open(self) -> None:
         self._go_on.set()
+
+    def close(self) -> None:
+        self._reached.clear()
+        self._go_on.clear()
 
 
 def test_rows_of_a_cancelled_call_in_an_aborted_transaction_are_in_no_other(fake: FakeBroker) -> None:
@@ -408,6 +420,64 @@ def test_a_commit_waits_for_the_rows_of_a_cancelled_call(fake: FakeBroker) -> No
 
     run(program)
     assert values(fake) == [b"1", b"2"]
+
+
+PARTLY_TOO_LARGE = (b"1", b"x" * 5_000)
+SMALL: dict[str, Any] = {"max_request_bytes": 1_000, "batch_bytes": 900}
+
+
+def test_a_commit_without_some_rows_of_a_cancelled_call_fails(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate = Gate()
+        async with AsyncProducer(fake.bootstrap, transactional_id="tx", partitioner=gate, **SMALL, **HASTY) as producer:
+            await producer.begin()
+            await gate.cancelled(producer, PARTLY_TOO_LARGE)
+            gate.open()
+            with pytest.raises(TransactionAborted):
+                await producer.commit()
+            await producer.abort()
+            async with producer.transaction():
+                await producer.send("topic", b"next", partition=0)
+
+    run(program)
+    assert values(fake) == [b"next"]
+
+
+def test_rows_that_are_refused_during_a_commit_do_not_fail_it(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate, held = Gate(), Hold()
+        fake.control("EndTxn", lambda _call: held, times=1)
+        async with AsyncProducer(fake.bootstrap, transactional_id="tx", partitioner=gate, **HASTY) as producer:
+            await producer.begin()
+            await producer.send("topic", b"committed", partition=0)
+            committing = asyncio.create_task(producer.commit())
+            await asyncio.to_thread(held.reached.wait, PATIENCE_S)
+            await gate.cancelled(producer)
+            gate.open()
+            await asyncio.wait(producer._rows)
+            held.release()
+            await committing
+
+    run(program)
+    assert values(fake) == [b"committed"]
+
+
+def test_the_error_of_rows_of_a_cancelled_call_without_a_transaction_is_passed_to_the_loop(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate, problems = Gate(), list[Any]()
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        async with AsyncProducer(fake.bootstrap, partitioner=gate, **SMALL, **HASTY) as producer:
+            gate.open()
+            with pytest.raises(RecordTooLarge):
+                await producer.send_arrow("topic", pa.table({"value": PARTLY_TOO_LARGE}))
+            assert not problems
+            gate.close()
+            await gate.cancelled(producer, PARTLY_TOO_LARGE)
+            gate.open()
+        (problem,) = problems
+        assert isinstance(problem["exception"], RecordTooLarge)
+
+    run(program)
 
 
 @pytest.mark.parametrize("transactional_id", [None, "tx"])
@@ -451,7 +521,82 @@ def test_a_closed_producer_refuses_and_closing_again_does_nothing(fake: FakeBrok
     assert values(fake) == [b"x"]
 
 
-def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker) -> None:
+async def cancel_all_others() -> None:
+    """As a program does at its end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def test_rows_of_a_call_are_sent_although_all_tasks_are_cancelled(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate = Gate()
+        producer = AsyncProducer(fake.bootstrap, partitioner=gate, **HASTY)
+        sending = asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"1", b"2"]})))
+        await gate.reached()
+        await cancel_all_others()
+        assert sending.cancelled()
+        closing = asyncio.create_task(producer.close())
+        await asyncio.wait([closing], timeout=0.1)
+        assert not closing.done()
+        gate.open()
+        await closing
+
+    run(program)
+    assert values(fake) == [b"1", b"2"]
+
+
+def test_close_does_not_wait_for_rows_that_wait_for_its_thread(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        producer = AsyncProducer(fake.bootstrap, **HASTY)
+        close, time_left = producer._producer.close, list[float]()
+
+        def closed(timeout_s: float) -> None:
+            time_left.append(timeout_s)
+            close(timeout_s)
+
+        monkeypatch.setattr(producer._producer, "close", closed)
+        gate = Gate()
+        blocked = asyncio.get_running_loop().run_in_executor(None, gate)
+        rows = [asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"1"]}), partition=0))]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(producer.close(5.0))
+        await asyncio.sleep(0)
+        rows.append(asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"2"]}), partition=0)))
+        await asyncio.sleep(0)
+        gate.open()
+        await blocked
+        await closing
+        assert time_left[0] > 0
+        with pytest.raises(ProducerClosed):
+            await rows[1]
+
+    run(program)
+    assert values(fake) == [b"1"]
+
+
+def test_close_ends_after_its_loop(fake: FakeBroker) -> None:
+    async def program() -> AsyncProducer:
+        producer = AsyncProducer(fake.bootstrap, partitioner=gate, **HASTY)
+        await gate.cancelled(producer)
+        closing = asyncio.create_task(producer.close(inf))
+        await asyncio.sleep(0)
+        closing.cancel()
+        return producer
+
+    gate, loop = Gate(), asyncio.new_event_loop()
+    producer = loop.run_until_complete(program())
+    loop.close()
+    gate.open()
+    assert producer._driver.ended.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("all_tasks", [False, True])
+def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker, all_tasks: bool) -> None:
     async def program() -> None:
         producer = AsyncProducer(fake.bootstrap, linger_ms=0, **HASTY)
         await (await producer.send("topic", b"first"))
@@ -460,6 +605,8 @@ def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker) ->
         delivery = await producer.send("topic", b"second")
         closing = asyncio.create_task(producer.close())
         await asyncio.sleep(0.05)
+        if all_tasks:
+            await cancel_all_others()
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
