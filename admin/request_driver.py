@@ -128,7 +128,7 @@ class RequestDriver:
 
         `code`: the error code of a response.
         """
-        requested, responses = endpoints(self.one("Metadata", WITHOUT_TOPICS)), dict[int, Any]()
+        requested, responses = self._brokers(), dict[int, Any]()
         while True:
             responses |= zip(
                 requested, self.all([AdminRequest(api, request, one) for one in requested.values()]), strict=True
@@ -144,6 +144,13 @@ class RequestDriver:
         """
         self._attempts = self._attempts.failed(self._now(), self._core.backoff, self._core.chance())
         return self._attempts.not_before < min(self._until, self._started + within_s)
+
+    def _brokers(self) -> dict[int, Endpoint]:
+        """All brokers. A broker that starts may report none at first."""
+        while not (found := endpoints(self.one("Metadata", WITHOUT_TOPICS))):
+            if not self.retry():
+                raise OperationTimeout("no brokers in metadata in time", api="Metadata")
+        return found
 
     def _coordinator(self, group: str) -> Endpoint:
         not_before, until = self._attempts.not_before, self._until

@@ -637,9 +637,11 @@ class Fetcher(FetcherFields):
         }
 
     def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """As `known_ends`, without partitions that had no response since fetching them was resumed, and without those
-        whose request the buffer limits delay."""
-        if self.held_back:
+        """As `known_ends`, without partitions that had no response since fetching them was resumed.
+
+        Also without those whose request is delayed by the buffer limits, or by records of an older leader.
+        """
+        if self.held_back or self._reader_is_behind:
             partitions = partitions & set().union(*self.in_flight.values())
         return self.known_ends(partitions - self.stale_log_offsets)
 

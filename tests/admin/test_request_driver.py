@@ -199,3 +199,19 @@ def test_groups_of_a_broker_that_has_joined_are_listed() -> None:
         fake.control("ListGroups", listed)
         for known in ({1}, {1, 2}, {2}):  # the first broker has left in the end
             assert {one.group for one in admin.list_groups()} == {f"of {node}" for node in known}
+
+
+def test_metadata_without_brokers_is_requested_again_to_list_groups() -> None:
+    """A broker that starts may report none at first."""
+
+    def empty(response: MetadataResponse) -> MetadataResponse:
+        return response._replace(brokers=())
+
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin:
+        fake.commit("group", {PLACE: 3})
+        assert [one.group for one in admin.list_groups()] == ["group"]
+        fake.control("Metadata", lambda _call: Alter(empty), times=2)
+        assert [one.group for one in admin.list_groups()] == ["group"]
+        fake.control("Metadata", lambda _call: Alter(empty))
+        with pytest.raises(OperationTimeout, match="brokers"):
+            admin.list_groups()

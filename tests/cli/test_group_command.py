@@ -179,6 +179,14 @@ def test_one_that_is_missing_keeps_no_other_from_being_deleted(
         assert f"no such {kind}" in printed.err
 
 
+def test_a_name_that_the_library_refuses_keeps_no_other_from_being_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker(topics={"one": 1, "two": 1}) as fake:
+        assert main(["topic", "delete", "one", "", "two", "--yes", "--bootstrap", fake.bootstrap]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "deleted one, two\n"
+    assert "empty" in printed.err
+
+
 @pytest.mark.parametrize("command", [("group",), ("group", "offsets"), ("topic",)])
 def test_help_shows_the_way(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0

@@ -357,6 +357,21 @@ def test_an_end_is_not_fresh_while_a_full_buffer_delays_the_next_request() -> No
 
 
 @pytest.mark.proves("S-02")
+def test_an_end_is_not_fresh_while_records_of_an_older_leader_delay_the_next_request() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.respond(1, data(0, batch(100)), data(1))
+    rig.view = cluster(epoch=5)
+    rig.owed()
+    assert rig.fetcher.fresh_ends({P0, P1}) == {P1: 1000}
+    taken = rig.take()
+    assert rig.positions.consumed(P0, taken.serial, 103, taken.leader_epoch, taken.leader_epoch_at_fetch)
+    rig.respond(1)
+    rig.owed()
+    assert rig.fetcher.fresh_ends({P0, P1}) == {P0: 1000, P1: 1000}
+
+
+@pytest.mark.proves("S-02")
 @pytest.mark.parametrize(("stable", "end"), [(-1, 1000), (0, 0), (1, 1)])
 def test_a_broker_that_names_no_stable_end_is_measured_to_the_high_watermark(stable: int, end: int) -> None:
     rig = Rig(isolation_level="read_committed")
