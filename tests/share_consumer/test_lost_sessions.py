@@ -203,6 +203,19 @@ def test_records_of_a_topic_that_was_made_again_are_not_those_of_the_old_one(fak
         assert [now[0][0], now[1][0]] == [OffsetState.ACQUIRED, OffsetState.ARCHIVED]
 
 
+def test_of_equal_records_of_a_topic_that_was_made_again_the_new_one_is_acknowledged(fake: FakeBroker) -> None:
+    with member(fake, acknowledgement_mode="explicit") as consumer:
+        old = next_batch(consumer)
+        consumer.hold(old)
+        fake.create_topic(TOPIC)
+        fake.append(TOPIC, 0, encode([(b"", b"new")], timestamp_ms=old.columns[0].timestamp_ms))
+        while not (found := consumer.poll(0.1)):
+            pass
+        consumer.acknowledge(found[0].columns[0], "reject")
+        assert consumer.commit() == {}
+        assert fake.share_states(GROUP, TOPIC, 0) == (1, {})
+
+
 @pytest.mark.proves("SH-79")
 def test_records_that_a_failed_fetch_has_acquired_are_released(fake: FakeBroker) -> None:
     """As a broker fails the fetch of all topics if one of them was deleted."""

@@ -149,6 +149,24 @@ def test_records_beyond_the_busy_handlers_are_left_to_other_members(fake: FakeBr
     assert held <= [30]  # of a poll, of the request under way, and of the one after the last wait
 
 
+@pytest.mark.proves("W-01")
+def test_a_share_consumer_that_a_run_has_paused_is_not_paused_after_it(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(fake, 10)
+    stop = threading.Event()
+    with share(fake) as consumer:
+        pause = consumer.pause
+
+        def pause_and_stop() -> None:
+            pause()
+            stop.set()
+
+        monkeypatch.setattr(consumer, "pause", pause_and_stop)
+        assert run(consumer, lambda _record: stop.wait(PATIENCE_S), concurrency=1, stop=stop).done < 10
+        assert consumer.poll(PATIENCE_S)
+
+
 @pytest.mark.proves("W-02")
 def test_a_failed_record_comes_again_with_the_next_delivery_count(fake: FakeBroker) -> None:
     fill(fake, 4)
