@@ -38,6 +38,11 @@ LOGGERS: Final = (
     "kohort.driver",
     "kohort.connections",
     "kohort.producer",
+    "kohort.share_consumer",
+    "kohort.workers",
+    "kohort.transform",
+    "kohort.region",
+    "kohort.spark.stream",
     "kohort.assignors.sticky",
     "kohort.assignors.weighted",
 )

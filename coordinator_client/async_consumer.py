@@ -29,7 +29,7 @@ from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
-from kohort.network.timed_event import TimedEvent, call_in
+from kohort.network.timed_event import TimedEvent, call_in, check_loop
 
 T = TypeVar("T")
 
@@ -45,28 +45,34 @@ class AsyncConsumer(ConsumerBase):
 
     Calls that wait are awaited. `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
 
-    Create it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). Other tasks may
-    wait in other calls meanwhile. Signal handlers are treated as in `Consumer`.
+    Create it inside a running loop, and use it there. Awaited calls raise IllegalState in another loop. Only `close`
+    works there, once the first loop has stopped. One task at a time may poll (ConcurrentUseError). Other tasks may wait
+    in other calls meanwhile. Signal handlers are treated as in `Consumer`.
     """
 
     _awaits = True
 
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
-        self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
-        self._news = TimedEvent()
+        self._wake_in(loop)
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
-        self._hook_over = TimedEvent()
         self._waiting: set[asyncio.Event] = set()  # one for each call that waits for a promise
         driver = self._session.driver
-        driver.on_update = partial(call_in, self._loop, self._news.set)  # keeps no consumer alive
         driver.ended.then(partial(call_in, self._loop, partial(_set_all, self._waiting)))  # no promise is kept any more
         sockets = driver.lease.open()
         if sockets >= 0:
             # The reader keeps the driver, and so the descriptor, until it is removed: no other file may get its number.
             driver.ended.then(partial(call_in, self._loop, partial(self._loop.remove_reader, sockets)))
             self._loop.add_reader(sockets, driver.lease.serve_ready, self._news.set)
+
+    def _wake_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._news, self._hook_over = loop, TimedEvent(), TimedEvent()
+        self._session.driver.on_update = partial(call_in, loop, self._news.set)  # keeps no consumer alive
+
+    def _check_loop(self) -> None:
+        check_loop(self._loop, "AsyncConsumer")
 
     # --- records
 
@@ -112,6 +118,7 @@ class AsyncConsumer(ConsumerBase):
                 visit.leave()
 
     async def _poll(self, until: float, most_slices: int) -> CollectedFetches:
+        self._check_loop()
         session, me = self._session, asyncio.current_task()
         if self._busy is not None:
             raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
@@ -216,6 +223,7 @@ class AsyncConsumer(ConsumerBase):
 
         `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
         """
+        self._check_loop()
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
         with self._session.acquire(in_hooks=False):
@@ -237,6 +245,7 @@ class AsyncConsumer(ConsumerBase):
         return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
+        self._check_loop()
         until = self._deadline(timeout_s)
         while True:
             with self._session.acquire():  # in each round: another task may have closed the consumer
@@ -347,6 +356,7 @@ class AsyncConsumer(ConsumerBase):
         - OperationTimeout if the outcome is unknown,
         - BrokerError for other errors.
         """
+        self._check_loop()  # before the request is on its way
         with self._session.acquire():
             future = self._put_commit(offsets, timeout_s, allow_rewind)
             try:
@@ -355,6 +365,7 @@ class AsyncConsumer(ConsumerBase):
                 self._session.run_callbacks()
 
     async def _future(self, promise: "Promise[T]") -> T:
+        self._check_loop()
         done = asyncio.Event()
         promise.add_done_callback(lambda _promise: call_in(self._loop, done.set))
         self._waiting.add(done)
@@ -380,6 +391,9 @@ class AsyncConsumer(ConsumerBase):
         timeout_s = seconds_given(timeout_s)
         session = self._session
         until = session.driver.now() + timeout_s
+        if not self._loop.is_running():  # no update would end a wait
+            self._wake_in(asyncio.get_running_loop())
+        self._check_loop()
         await self._hook_of_another(until)
         if session.over:
             return

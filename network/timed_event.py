@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from kohort.network.errors import IllegalState
+
 
 class TimedEvent:
     """An `asyncio.Event` of which `wait` has a limit. All waits are in one event loop.
@@ -72,3 +74,11 @@ def call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None
         loop.call_soon_threadsafe(call)
     except RuntimeError:  # the loop may have been closed under a consumer that was not
         return
+
+
+def check_loop(loop: asyncio.AbstractEventLoop, client: str) -> None:
+    """Raise IllegalState in another event loop than `loop`, whose tasks alone the client wakes."""
+    if asyncio.get_running_loop() is not loop:
+        raise IllegalState(
+            f"an {client} belongs to the event loop that it was made in", hint="make one in the loop that uses it"
+        )

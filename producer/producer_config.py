@@ -44,7 +44,7 @@ class ProducerConfig(ClientConfig):
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
     acks: str = row("acks", "any", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))
-    compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
+    compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"), aliases=("compression.codec",))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
     partitioner: str | Partitioner = row("partitioner", "callable", "murmur2", "Chooses partitions by the key's hash: murmur2 (Java's clients) or crc32 (librdkafka). uniform_sticky ignores keys. A function gets topic, key, value and the number of partitions.", choices=NAMES, read=_partitioner, aliases=("partitioner.class",))
     adaptive_partitioning: bool = row("partitioner.adaptive.partitioning.enable", "bool", True, "Records without a key go less often to partitions with more queued batches (KIP-794).")
@@ -55,10 +55,10 @@ class ProducerConfig(ClientConfig):
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
     buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1)
     max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record.", low=1, high=INT32_MAX)
-    max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5)
+    max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5, aliases=("max.in.flight",))
     max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)
     on_delivery: Any = row("kohort.on.delivery", "callable", None, "A function that is called with the Delivery of each settled record, unless `send` has another one.", optional=True)
-    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX)
+    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX, aliases=("message.timeout.ms",))
     enable_metrics_push: bool = ENABLE_METRICS_PUSH
     # fmt: on
 

@@ -11,7 +11,7 @@ from typing import Never, Self, TypeVar
 
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
-from kohort.network.timed_event import TimedEvent, call_in
+from kohort.network.timed_event import TimedEvent, call_in, check_loop
 from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
 from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.share_core import Handed
@@ -30,16 +30,23 @@ class AsyncShareConsumer(ShareConsumerBase):
                     consumer.acknowledge(record, "accept")
                 failures = await consumer.commit()
 
-    Create it inside a running loop, and use it there. `poll`, `commit` and `close` are awaited. One task at a time may
-    poll (ConcurrentUseError). The records of a poll that was cancelled come with the next one.
+    Create it inside a running loop, and use it there. `poll`, `commit` and `close` are awaited. They raise IllegalState
+    in another loop. Only `close` works there, once the first loop has stopped. One task at a time may poll
+    (ConcurrentUseError). The records of a poll that was cancelled come with the next one.
     """
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
-        self._loop = loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._polling = False
-        self._news = TimedEvent()
         super()._begin(config, on_acknowledged)
+        self._wake_in(loop)
+
+    def _wake_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._news = loop, TimedEvent()
         self._driver.on_update = partial(call_in, loop, self._news.set)  # keeps no consumer alive
+
+    def _check_loop(self) -> None:
+        check_loop(self._loop, "AsyncShareConsumer")
 
     async def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[ShareRecords]:
         """Return acquired records, a ShareRecords for each range with one delivery count; see `ShareConsumer.poll`."""
@@ -75,6 +82,7 @@ class AsyncShareConsumer(ShareConsumerBase):
                 yield batch
 
     async def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
+        self._check_loop()
         if self._polling:
             raise ConcurrentUseError("another task is polling this share consumer", hint="poll from one task")
         driver = self._driver
@@ -97,6 +105,7 @@ class AsyncShareConsumer(ShareConsumerBase):
 
     async def commit(self, timeout_s: float | None = None) -> Failures:
         """Send the noted acknowledgements, and wait for their outcomes; see `ShareConsumer.commit`."""
+        self._check_loop()
         seconds = self._commit_s(timeout_s)
         visit = self._enter()
         try:
@@ -122,6 +131,9 @@ class AsyncShareConsumer(ShareConsumerBase):
         driver.check_same_process()
         if self._over:
             return
+        if not self._loop.is_running():  # no update would end a wait
+            self._wake_in(asyncio.get_running_loop())
+        self._check_loop()
         self._closed = True
         self._news.set()  # another task may be waiting in poll
         with self._door.visit():

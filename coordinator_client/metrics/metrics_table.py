@@ -6,7 +6,8 @@ exporter and by docs/metrics.md. It is loaded at first use, so that consumers wi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -29,6 +30,7 @@ from kohort.network.metric_spec import (
 
 COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
+BY_PARTITION: Final = ("records_lag", "records_lead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,14 @@ class ConsumerMetrics(ClientMetrics):
     throttled_ms_total: int = figure(COUNTER, "ms", None, "Total throttle time of all responses.")
     # fmt: on
 
+    def __post_init__(self) -> None:
+        for name in BY_PARTITION:
+            object.__setattr__(self, name, MappingProxyType(getattr(self, name)))
+
+    def __reduce__(self) -> tuple[object, ...]:  # a mappingproxy has no pickle
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return partial(ConsumerMetrics, **values | {name: dict(values[name]) for name in BY_PARTITION}), ()
+
 
 FIGURES: Final = figures_of(ConsumerMetrics)
 ConsumerMetrics.figures = FIGURES
@@ -169,8 +179,8 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         bytes_consumed_total=counters.fetched_bytes,
         records_lag_max=max(lag.values(), default=None),
         records_lead_min=min(lead.values(), default=None),
-        records_lag=MappingProxyType(lag),
-        records_lead=MappingProxyType(lead),
+        records_lag=lag,
+        records_lead=lead,
         corrupt_batches_total=counters.corrupt_batches,
         resets_total=counters.resets,
         paused_partitions=sources.paused,

@@ -10,7 +10,7 @@ import pytest
 from kohort import AsyncConsumer
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Assigned, CallbackError, ConsumerClosed, RebalanceHooks
-from kohort.network.errors import ConcurrentUseError
+from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
@@ -243,5 +243,50 @@ def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
                     await consumer.close(0.1)
                 polling.cancel()
                 await asyncio.wait([polling])
+
+    run(main)
+
+
+async def made(fake: FakeBroker) -> AsyncConsumer:
+    """A member of the group that has read a record."""
+    fake.produce("topic", 0, [(None, b"one")])
+    consumer = AsyncConsumer(fake.bootstrap, group="group", auto_offset_reset="earliest")
+    consumer.subscribe(["topic"])
+    assert await consumer.poll(PATIENCE_S)
+    return consumer
+
+
+ELSEWHERE: dict[str, Call] = CALLS | {
+    "poll": lambda consumer: consumer.poll(),
+    "iteration": lambda consumer: anext(aiter(consumer)),
+    "position": lambda consumer: consumer.position(FIRST),
+    "partitions_for": lambda consumer: consumer.partitions_for("topic"),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.proves("B-36")
+def test_calls_in_another_loop_raise_illegal_state_and_a_close_there_leaves_the_group() -> None:
+    async def used(consumer: AsyncConsumer, call: Call) -> None:
+        with pytest.raises(IllegalState, match="an AsyncConsumer belongs to the event loop that it was made in"):
+            await asyncio.wait_for(call(consumer), PATIENCE_S)
+
+    with FakeBroker(topics={"topic": 1}) as fake:
+        consumer = asyncio.run(made(fake))
+        for call in ELSEWHERE.values():
+            asyncio.run(used(consumer, call))
+        asyncio.run(asyncio.wait_for(consumer.close(3600.0), PATIENCE_S / 2))
+        assert fake.calls_of("OffsetCommit") == []
+        assert fake.group("group").members == {}
+
+
+def test_a_close_in_another_loop_is_refused_while_the_first_one_runs() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            consumer = await made(fake)
+            with pytest.raises(IllegalState, match="event loop"):
+                await asyncio.to_thread(asyncio.run, consumer.close())
+            await consumer.close()
+            assert fake.group("group").members == {}
 
     run(main)

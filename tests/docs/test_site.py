@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,13 +19,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site's sources in a folder of their own, with the pages that are made from code."""
+    """The site's sources in a folder of their own."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", folder / "docs")
     shutil.copytree(ROOT / "examples", folder / "examples")
     shutil.copy(ROOT / "CHANGELOG.md", folder)
-    for name, make in PAGES.items():
-        (folder / "docs" / name).write_text(make())
     config = (ROOT / "zensical.toml").read_text().replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
     (folder / "zensical.toml").write_text(config)
     return folder
@@ -76,6 +75,35 @@ def test_a_link_that_leaves_the_site_is_found(tmp_path: Path) -> None:
     ]
 
 
+def links_to_no_file(page: Path, files: Collection[Path]) -> list[str]:
+    """The relative links of a page in Markdown that lead to none of the files."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", text)
+    return [link for link in links if Path(os.path.normpath(page.parent / link)) not in files]
+
+
+def test_links_of_pages_lead_to_files_that_git_has() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = {ROOT / name for name in listed.stdout.splitlines()}
+    if not files:
+        pytest.skip("no checkout of git")
+    pages = {ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} & files
+    assert len(pages) > 40
+    assert {page: links for page in pages if (links := links_to_no_file(page, files))} == {}
+
+
+def test_a_link_to_no_file_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("[1](#here) [2](https://x.y/z) [3](../good.md#part) [4](bad.md#part)\n```\n[5](bad.md)\n```\n")
+    assert links_to_no_file(page, {tmp_path / "good.md"}) == ["bad.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_is_made_from_code_is_current(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run `make docs`"
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "text"),
@@ -112,7 +140,7 @@ def test_every_page_is_in_the_navigation() -> None:
         for path in docs.rglob("*.md")
         if path.parent.name != "conformance" or path.name == "README.md"
     }
-    assert sorted(named) == sorted(there | PAGES.keys())
+    assert sorted(named) == sorted(there)
 
 
 def test_every_public_error_has_a_cause_and_a_cure_unless_it_is_a_base_of_others() -> None:

@@ -225,3 +225,40 @@ def test_a_paused_member_requests_no_records_until_it_is_resumed(fake: FakeBroke
         assert len(batch) == 10
 
     run(fake, use)
+
+
+async def made(fake: FakeBroker) -> AsyncShareConsumer:
+    """A member of the group that has ten records."""
+    consumer = AsyncShareConsumer(fake.bootstrap, group=GROUP)
+    consumer.subscribe([TOPIC])
+    assert await consumer.poll(PATIENCE_S)
+    return consumer
+
+
+@pytest.mark.proves("SH-68")
+def test_calls_in_another_loop_raise_illegal_state_and_a_close_there_leaves_the_group(fake: FakeBroker) -> None:
+    calls: list[Callable[[AsyncShareConsumer], Awaitable[object]]] = [
+        lambda consumer: consumer.poll(),
+        lambda consumer: anext(aiter(consumer)),
+        lambda consumer: consumer.commit(),
+    ]
+
+    async def used(consumer: AsyncShareConsumer, call: Callable[[AsyncShareConsumer], Awaitable[object]]) -> None:
+        with pytest.raises(IllegalState, match="an AsyncShareConsumer belongs to the event loop that it was made in"):
+            await asyncio.wait_for(call(consumer), PATIENCE_S)
+
+    consumer = asyncio.run(made(fake))
+    for call in calls:
+        asyncio.run(used(consumer, call))
+    asyncio.run(asyncio.wait_for(consumer.close(3600.0), PATIENCE_S / 2))
+    assert fake.share_group(GROUP).members == {}
+    assert fake.share_states(GROUP, TOPIC, 0)[0] == 0  # released
+
+
+def test_a_close_in_another_loop_is_refused_while_the_first_one_runs(fake: FakeBroker) -> None:
+    async def use(consumer: AsyncShareConsumer) -> None:
+        with pytest.raises(IllegalState, match="event loop"):
+            await asyncio.to_thread(asyncio.run, consumer.close())
+        assert await consumer.poll(PATIENCE_S)
+
+    run(fake, use)

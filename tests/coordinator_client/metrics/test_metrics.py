@@ -1,7 +1,9 @@
 """The metrics of a consumer: windows, the table and its names, and figures of a running consumer."""
 
+import copy
 import dataclasses
 import importlib.util
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -126,6 +128,17 @@ def test_figures_cannot_be_changed(topic_free: ConsumerMetrics) -> None:
         topic_free["no_such_figure"]
     assert topic_free.last_poll_ago_s is None
     assert topic_free.heartbeat_rate == 0.0
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda seen: pickle.loads(pickle.dumps(seen))])
+def test_metrics_can_be_copied_and_pickled(
+    topic_free: ConsumerMetrics, again: Callable[[ConsumerMetrics], ConsumerMetrics]
+) -> None:
+    partition = TopicPartition("t", 0)
+    seen = dataclasses.replace(topic_free, polls_total=1, records_lag={partition: 3}, records_lead={partition: 2})
+    assert again(seen) == seen
+    with pytest.raises(TypeError):
+        again(seen).records_lag[partition] = 4  # type: ignore[index]
 
 
 @pytest.fixture
