@@ -9,7 +9,7 @@ from typing import Final
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.private_files import opener
-from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 
@@ -26,7 +26,8 @@ class FileState:
     raises ResetFailedError, as it does for a changed copy. A copy appears by rename when all its files are on the disk.
     `kept` complete copies remain, which must be more than the region's `kept_checkpoints`. Copies have mode 0600.
 
-    Close or flush files before the handler returns: a copy does not have buffered data.
+    Close or flush files before the handler returns: a copy does not have buffered data. A link to a file is copied as
+    that file. A link to a folder is refused.
     """
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
@@ -43,7 +44,10 @@ class FileState:
         return self._folder / "files"
 
     def snapshot(self, offsets: Positions) -> bytes:
-        """Copy the files. Returns the name of the copy with the listing of its files. Raises OSError."""
+        """Copy the files. Returns the name of the copy with the listing of its files.
+
+        Raises ConfigurationError for a link to a folder, and OSError.
+        """
         copy = self._copied(self.files, self._folder / "copying")
         listing = listed(copy)
         name = hashlib.sha256(canonical(listing)).hexdigest()
@@ -110,6 +114,9 @@ class FileState:
         for path in sorted(source.rglob("*")):
             there = target / path.relative_to(source)
             if path.is_dir():
+                if path.is_symlink():
+                    # `rglob` does not follow it. Its files would be missing after a restore, without an error.
+                    raise ConfigurationError("a FileState holds no link to a folder", hint="copy the folder", path=path)
                 there.mkdir()
             else:
                 with path.open("rb") as read, open(there, "xb", opener=opener) as write:

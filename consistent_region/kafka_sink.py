@@ -31,8 +31,9 @@ _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
 FENCED_ATTEMPTS: Final = 5
 FENCED_BACKOFF: Final = Backoff(100, 1000, jitter=1.0)  # two owners that fence each other must not go on in step
-_ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
-"""A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE."""
+_ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+"""A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE. Brokers
+forget the producer id of a task that rested for `transactional.id.expiration.ms` (a week)."""
 
 _ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
 _OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
@@ -121,8 +122,8 @@ class KafkaSink:
                     self._carry_out(one, at)
                     break
                 except ProducerFenced as error:
-                    # By a later owner, which may have written these records, or by a broker whose transaction.timeout
-                    # passed. The commit's note is looked up again, behind a new fence.
+                    # By a later owner, which may have written these records, or by a broker whose time for the
+                    # transaction or its id passed. The commit's note is looked up again, behind a new fence.
                     self._drop(one.task)
                     if attempt == FENCED_ATTEMPTS:
                         raise FencedError(

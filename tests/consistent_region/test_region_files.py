@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kohort.consistent_region import FileState
-from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.file_state import MAGIC, listed
 
 
@@ -159,6 +159,20 @@ def test_a_snapshot_cannot_name_a_folder_elsewhere(tmp_path: Path, name: str) ->
     with pytest.raises(ResetFailedError, match="names no files"):
         state.restore(lying, {})
     assert read(state) == {"a.txt": "ours"}
+
+
+def test_a_link_to_a_folder_is_refused_and_files_behind_other_links_are_copied(tmp_path: Path) -> None:
+    state = FileState(tmp_path / "member")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("theirs")
+    (state.files / "b.txt").symlink_to(outside / "a.txt")
+    state.restore(state.snapshot({}), {})
+    assert read(state) == {"b.txt": "theirs"}
+    (state.files / "link").symlink_to(outside)
+    with pytest.raises(ConfigurationError, match="link to a folder") as raised:
+        state.snapshot({})
+    assert raised.value.place["path"] == state.files / "link"
 
 
 def test_copies_are_their_owners_alone(tmp_path: Path) -> None:

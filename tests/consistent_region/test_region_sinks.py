@@ -510,15 +510,15 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.proves("CR-94")
-def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again() -> None:
-    """A fenced owner's commit, or one behind the broker's time-out, may have INVALID_TXN_STATE as its response."""
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again(code: ErrorCode) -> None:
+    """A fenced owner's commit, or one behind the broker's time-out, may have INVALID_TXN_STATE as its response. Brokers
+    forget the transactional id of a task that rested for a week: its commit has INVALID_PRODUCER_ID_MAPPING."""
     with FakeBroker(topics={"out": 1}) as broker:
         sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
         sink.open(place())
         sink.take([T0], TaskTerm(LINEAGE, 1))
-        over = broker.control(
-            "EndTxn", lambda _call: Answer(EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)), times=1
-        )
+        over = broker.control("EndTxn", lambda _call: Answer(EndTxnResponse(error_code=code)), times=1)
         try:
             sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], Witness(LINEAGE, 1))
         finally:
