@@ -49,7 +49,7 @@ class Transform:
 
     `name` is the member's own in the group, and stays the same over restarts. With it, brokers abort the transaction
     that a killed process left open, and a static member gets its partitions back at once. Two processes with one name
-    end each other.
+    end each other. The transactional id is `GROUP-NAME`. In NAME, each `%` is written as `%25`, and each `-` as `%2D`.
 
     | error | reaction |
     |---|---|
@@ -93,7 +93,8 @@ class Transform:
             **settings,
             **writes,
             "bootstrap": bootstrap,
-            "transactional_id": f"{group}-{name}",
+            # The last hyphen divides them. Else "a" with "b-c" and "a-b" with "c" would fence each other.
+            "transactional_id": f"{group}-{name.replace('%', '%25').replace('-', '%2D')}",
         }
         self._stopped = threading.Event()
         self._consumer: Consumer | None = None

@@ -245,6 +245,16 @@ def test_offsets_that_are_not_stored_yet_lead_back_to_the_first_record(fake: Fak
     assert reader.seeks == [(TopicPartition("words", 0), 3)]
 
 
+def test_transforms_whose_names_look_alike_do_not_fence_each_other(fake: FakeBroker) -> None:
+    for group, name in [("bill", "eu-1"), ("bill-eu", "1"), ("bill", "eu%2D1"), ("bill", "eu/ü")]:
+        transform = Transform(fake.bootstrap, group=group, name=name, topics="words", handler=shout)
+        transform.stop()
+        transform.run()
+    requests: list[Any] = [call.request for call in fake.calls_of("InitProducerId")]
+    ids = {"bill-eu%2D1", "bill-eu-1", "bill-eu%252D1", "bill-eu/ü"}
+    assert {one.transactional_id for one in requests} == ids
+
+
 @pytest.mark.parametrize("given", [{"consumer": {"group": "x"}}, {"producer": {"transactional_id": "x"}}])
 def test_what_a_transform_sets_is_no_setting(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"sets .* itself"):
