@@ -5,8 +5,8 @@ which is harmless.
 """
 
 from collections import deque
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
@@ -41,7 +41,7 @@ class RecordAccumulator:
         self.pressed = False
         self.callbacks: deque[ProducerBatch] = deque()
         self._ordinals = count()
-        self.failures: deque[tuple[int, ProducerBatch]] = deque(maxlen=FAILURES_KEPT)
+        self.failures: deque[tuple[int, ProducerBatch]] = deque()
         self.failures_counted = 0
         self.failures_raised = 0  # number of failures up to which `flush` has raised
 
@@ -196,6 +196,8 @@ class RecordAccumulator:
             batch.error_reported = batch.whole.calls_back_all
             self._context.sensors.failed_records += batch.count
             self.failures_counted += 1
+            if len(self.failures) == FAILURES_KEPT:  # the first half is kept, so that this is rare
+                self.failures = deque(islice(self._unraised(), FAILURES_KEPT // 2))
             self.failures.append((self.failures_counted, batch))  # until `flush` raises it
             self._on_failure(error)
 
@@ -231,10 +233,10 @@ class RecordAccumulator:
 
     def unraised(self) -> tuple[int, KohortError | None]:
         """The number of failed batches, and the first error not raised by a delivery or `flush`."""
-        errors = (
-            one.error for number, one in self.failures if number > self.failures_raised and not one.error_reported
-        )
-        return self.failures_counted, next(errors, None)
+        return self.failures_counted, next((batch.error for _, batch in self._unraised()), None)
+
+    def _unraised(self) -> Iterator[tuple[int, ProducerBatch]]:
+        return (one for one in self.failures if one[0] > self.failures_raised and not one[1].error_reported)
 
 
 def _no_wait(_reached: Callable[[], bool], _timeout_s: float | None) -> None:

@@ -10,13 +10,14 @@ from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import NoResponse, ResponseReceived
-from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
+from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge, record_accumulator
 from kohort.producer._open_batch import BufferedBytes, encoded_headers
 from kohort.producer.producer_batch import NO_PRODUCER_ID, SEQUENCES, PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
 
 P0 = TopicPartition(TOPIC, 0)
+NOT_ALLOWED = 29  # TOPIC_AUTHORIZATION_FAILED
 
 
 def ready(**settings: Any) -> World:
@@ -458,6 +459,43 @@ def test_a_record_that_is_refused_leaves_nothing_behind() -> None:
     assert world.core.accumulator.lanes[P0].queue[0].count == 1
     world.calm()
     assert (world.logs[P0].values, world.core.accumulator.buffered) == ([b"x"], 0)
+
+
+def refused(world: World) -> ProducerBatch:
+    """A batch that the broker refuses."""
+    world.code_of = lambda _place: NOT_ALLOWED
+    batch = world.send(b"x" * 120, 0)
+    assert batch is not None
+    while not batch.done:
+        world.turn()
+        world.respond_to_one()
+    return batch
+
+
+def test_a_failure_that_no_call_has_raised_is_kept_among_any_number_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_accumulator, "FAILURES_KEPT", 10)
+    world = ready()
+    first = refused(world)
+    for _ in range(25):
+        refused(world).failure(0, 0)
+    assert world.core.accumulator.unraised() == (26, first.error)
+    assert len(world.core.accumulator.failures) <= 10
+
+
+def test_of_too_many_failures_that_no_call_has_raised_the_first_and_the_last_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_accumulator, "FAILURES_KEPT", 10)
+    world = ready()
+    batches = []
+    for _ in range(25):
+        batches.append(refused(world))
+        kept = [batch for _, batch in world.core.accumulator.failures]
+        assert (kept[0], kept[-1]) == (batches[0], batches[-1])
+        assert len(kept) <= 10
+    world.core.accumulator.failures_raised = 24  # by a flush
+    refused(world)
+    assert world.core.accumulator.unraised() == (26, batches[-1].error)
 
 
 def test_failures_are_raised_once_and_kept_until_then() -> None:
