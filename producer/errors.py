@@ -62,8 +62,10 @@ class TransactionAborted(TransactionError):
 
 
 class ProducerFenced(TransactionError):
-    """A newer producer uses the same transactional id; this one must stop.
+    """A newer producer uses the same transactional id; this one must stop. In version 1 of transactions, a transaction
+    that takes longer than `transaction_timeout_ms` has the same effect.
 
     Cure:
-        End this process. If both shall run, give each its own `transactional_id`.
+        End this process. If both shall run, give each its own `transactional_id`. If there is no newer one, create a
+        producer with a longer `transaction_timeout_ms`.
     """

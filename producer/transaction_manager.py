@@ -91,6 +91,7 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 # Requests that add to a transaction, before its outcome is decided.
 FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
 ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
+NOTHING_OPEN = frozenset({ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE})  # after EndTxn of an abort in version 1
 MAY_FAIL = frozenset({TxnState.OPEN, *ENDING})
 # Another member owns the partitions, or the group is rebalancing.
 GROUP_WENT_ON = frozenset(
@@ -160,6 +161,7 @@ class TransactionManager:
         self._attempts = FRESH
         self._new_epoch = False  # true if the outcome of a request is unknown, which could still be processed later
         self._dropped: KohortError | None = None
+        self._aborted = False  # true if nothing of a failed transaction is open, so that InitProducerId is safe
         self.unreported: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
 
     # --- called by the user's thread
@@ -355,7 +357,7 @@ class TransactionManager:
         self._context.updated()
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
-            self._new_epoch, self._dropped = False, None
+            self._new_epoch, self._dropped, self._aborted = False, None, False
         if self.state is TxnState.FAILED:
             self.unreported = None
         if self.state is TxnState.IDLE:
@@ -388,15 +390,17 @@ class TransactionManager:
         return None
 
     def _owe_recovery(self, now: float) -> UnsentRequest | None:
-        """The request that aborts a failed transaction, and brings the next epoch."""
-        if self.version.implicit and self.producer is not NO_PRODUCER_ID:
-            return self._owe_end(now, committed=False)
-        return self._owe_identity(now)
+        """The request that aborts a failed transaction, or then brings the next epoch.
+
+        EndTxn is first, as in Java's client: with any epoch, InitProducerId fences the producer whose transaction is
+        open. That is this producer, or its successor.
+        """
+        return self._owe_identity(now) if self._aborted else self._owe_end(now, committed=False)
 
     def _owe_identity(self, now: float) -> UnsentRequest | None:
         if self.transactional_id is not None and self._coordinator(now) is None:
             return None
-        again = self.state is TxnState.FAILING and self.producer is not NO_PRODUCER_ID
+        again = self.state is TxnState.FAILING
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._context.config.transaction_timeout_ms,
@@ -423,8 +427,6 @@ class TransactionManager:
         code = response.error_code
         if code in FENCED:
             self.die(self._fenced(code))
-        elif code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and self.producer is not NO_PRODUCER_ID:
-            self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(response.producer_id, response.producer_epoch)
             self.version = agreed(self._context.features())
@@ -567,11 +569,11 @@ class TransactionManager:
         if self._new_epoch and not self.version.implicit:
             # The outcome of a sent batch is unknown: a new epoch prevents that it is written later.
             self._go(TxnTrigger.FAILED)
-            return self._owe_identity(now)
+            return self._owe_recovery(now)
         return self._owe_end(now, committed=False)
 
     def _owe_end(self, now: float, *, committed: bool) -> UnsentRequest | None:
-        if not self._contents.any:
+        if not self._contents.any and (self.version.implicit or self.state is not TxnState.FAILING):
             self._go(TxnTrigger.ENDED)  # empty: its coordinator does not have it
             return None
         request = EndTxnRequest(
@@ -587,8 +589,10 @@ class TransactionManager:
         code = response.error_code
         if self.state is TxnState.FAILING and code in FENCED:
             self.die(self._fenced(code))
-        elif self.state is TxnState.FAILING and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
+        elif self.state is TxnState.FAILING and (
+            code == ErrorCode.INVALID_PRODUCER_ID_MAPPING or (code in NOTHING_OPEN and not self.version.implicit)
+        ):
+            self._aborted, self._attempts = True, FRESH
         elif self.state is TxnState.COMMITTING and code == ErrorCode.INVALID_TXN_STATE and self.version.implicit:
             # An epoch is one transaction's. So this one is not committed: the coordinator has aborted it by time-out.
             self.failed(BrokerError(code, api="EndTxn", transactional_id=self.transactional_id))
@@ -680,7 +684,8 @@ class TransactionManager:
             self.die(_forbidden(error))
 
     def _fenced(self, code: int) -> ProducerFenced:
-        why = f"a newer producer has this transactional id: {BrokerError(code).name}"
+        late = "" if self.version.implicit else ", or the transaction took longer than transaction_timeout_ms"
+        why = f"a newer producer has this transactional id{late}: {BrokerError(code).name}"
         return ProducerFenced(why, hint="stop this one", transactional_id=self.transactional_id)
 
 

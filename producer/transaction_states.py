@@ -1,8 +1,8 @@
 """States of a producer's id and transactions, and the table of all their transitions.
 
-A failed transaction is aborted under a new epoch, so that late batches are rejected. A zombie gets a fencing error from
-the request. In version 1 of transactions it is another InitProducerId with the current id (KIP-360). In version 2 it is
-EndTxn, which brings a new epoch each time (KIP-890).
+A failed transaction is aborted by EndTxn. A new epoch follows, so that late batches are rejected. A zombie gets a
+fencing error from EndTxn. In version 1 of transactions the epoch comes from another InitProducerId with the current id
+(KIP-360). In version 2 it comes from EndTxn (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class TxnState(Enum):
     OPEN = "a transaction is open: records and offsets may be sent"
     COMMITTING = "waiting for acknowledgements, then committing"
     ABORTING = "waiting for requests in flight, then aborting"
-    FAILING = "aborting the failed transaction under a new epoch"
+    FAILING = "aborting the failed transaction, and waiting for a new epoch"
     FAILED = "the failed transaction is aborted; the caller must call abort()"
     DEAD = "fenced, or failed for good"
 

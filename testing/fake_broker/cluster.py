@@ -91,7 +91,7 @@ class FakeCluster:
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
-        self.transactions = FakeTransactions(self._settle)
+        self.transactions = FakeTransactions(self._settle, features.get("transaction.version", 0) >= 2)
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes. A topic of this name is deleted first."""

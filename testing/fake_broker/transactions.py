@@ -40,10 +40,14 @@ Settle = Callable[[Transactional, bool], None]
 
 
 class FakeTransactions:
-    """All transactional ids of one cluster; producer ids are counted, so that a run repeats itself."""
+    """All transactional ids of one cluster; producer ids are counted, so that a run repeats itself.
 
-    def __init__(self, settle: Settle) -> None:
+    `second`: true if the cluster has version 2 of transactions.
+    """
+
+    def __init__(self, settle: Settle, second: bool) -> None:
         self._settle = settle
+        self._second = second
         self._ids: dict[str, Transactional] = {}
         self._producer_ids = count()
 
@@ -52,22 +56,26 @@ class FakeTransactions:
         return next(self._producer_ids)
 
     def begin(self, name: str, timeout_ms: int, known: tuple[int, int]) -> tuple[int, int, int]:
-        """InitProducerId: (error code, producer id, epoch). What was open under the name is aborted.
+        """InitProducerId: (error code, producer id, epoch).
 
-        `known`: the id and the epoch that the producer has, (-1, -1) where it has none (KIP-360).
+        `known`: the id and the epoch that the producer has, (-1, -1) where it has none (KIP-360). A transaction that is
+        open under the name is aborted. The retry after CONCURRENT_TRANSACTIONS gets an epoch, or is refused.
         """
         if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
             return ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1
         one = self._ids.get(name)
         if one is None:
             one = self._ids[name] = Transactional(self.producer_id())
-        elif known[0] >= 0 and known == (one.producer_id, one.before):
+        elif known[0] >= 0 and known[0] != one.producer_id:
+            return ErrorCode.PRODUCER_FENCED, -1, -1
+        elif one.deadline is not None:
+            self._fence(one)
+            return ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1
+        elif known[0] >= 0 and known[1] == one.before:
             return ErrorCode.NONE, one.producer_id, one.epoch
-        elif known[0] >= 0 and known != (one.producer_id, one.epoch):
+        elif known[0] >= 0 and known[1] != one.epoch:
             return ErrorCode.PRODUCER_FENCED, -1, -1
         one.before, one.epoch, one.timeout_s = known[1], one.epoch + 1, timeout_ms / 1000
-        if one.deadline is not None:
-            self._end(one, committed=False)
         one.committed = None
         return ErrorCode.NONE, one.producer_id, one.epoch
 
@@ -124,13 +132,17 @@ class FakeTransactions:
         """Abort transactions that were open for too long, by a new epoch. True if there was one."""
         late = [one for one in self._ids.values() if one.deadline is not None and one.deadline <= now]
         for one in late:
-            one.before, one.epoch = one.epoch, one.epoch + 1
-            self._end(one, committed=False)
+            self._fence(one)
         return bool(late)
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
         return min((one.deadline for one in self._ids.values() if one.deadline is not None), default=None)
+
+    def _fence(self, one: Transactional) -> None:
+        """Abort an open transaction under the next epoch. In version 1 its own producer is fenced, too."""
+        one.before, one.epoch = one.epoch if self._second else -1, one.epoch + 1
+        self._end(one, committed=False)
 
     def _end(self, one: Transactional, *, committed: bool) -> None:
         self._settle(one, committed)

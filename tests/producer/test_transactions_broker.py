@@ -1,7 +1,7 @@
 """Transactions on a real broker: seen together or never, zombies fenced, offsets fenced by the group's generation."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from kohort.coordinator_client.consumer_settings import IsolationLevel
 from kohort.producer import ProducerFenced, TransactionAborted, transaction_manager
 from kohort.producer.transaction_version import V1
 from kohort.protocol.errors import BrokerError
+from kohort.testing import RealBroker
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, Reset
 from kohort.testing.topics import create_topic
@@ -78,15 +79,14 @@ def test_committed_is_seen_and_aborted_never(broker: SelectedBroker, make_topic:
 
 
 @pytest.mark.broker
-def test_of_two_with_the_same_id_the_newer_wins(broker: SelectedBroker, make_topic: MakeTopic, unique: Name) -> None:
-    topic, name = make_topic(1), unique("txn")
-    old = Producer(broker.bootstrap, transactional_id=name)
+def test_of_two_with_the_same_id_the_newer_wins(coordinator: SelectedBroker, unique: Name) -> None:
+    topic, name = made(coordinator, unique), unique("txn")
+    old = Producer(coordinator.bootstrap, transactional_id=name)
     old.begin()
     old.send(topic, b"of the zombie").result(120)
-    with Producer(broker.bootstrap, transactional_id=name) as new:
+    with Producer(coordinator.bootstrap, transactional_id=name) as new:
         new.begin()
-        new.send(topic, b"of the newer")
-        new.commit()
+        new.send(topic, b"of the newer").result(120)
         with pytest.raises(ProducerFenced):
             old.commit()
         with pytest.raises(ProducerFenced):
@@ -94,15 +94,16 @@ def test_of_two_with_the_same_id_the_newer_wins(broker: SelectedBroker, make_top
         with pytest.raises(ProducerFenced):
             old.send(topic, b"x")
         old.close()
-    silent = Producer(broker.bootstrap, transactional_id=unique("other"))
+        new.commit()  # which the zombie's failure has not fenced
+    silent = Producer(coordinator.bootstrap, transactional_id=unique("other"))
     silent.begin()
-    with Producer(broker.bootstrap, transactional_id=silent._config.transactional_id) as newer:
+    with Producer(coordinator.bootstrap, transactional_id=silent._config.transactional_id) as newer:
         newer.begin()
         silent.send(topic, b"late")
         with pytest.raises(ProducerFenced):
             silent.commit()
     silent.close()
-    assert seen(broker, topic, 1) == [b"of the newer"]
+    assert seen(coordinator, topic, 1) == [b"of the newer"]
 
 
 @pytest.mark.broker
@@ -184,10 +185,10 @@ def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_know
 
 @pytest.mark.broker
 def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
-    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
+    coordinator: SelectedBroker, unique: Name
 ) -> None:
-    topic = make_topic(1, config={"max.message.bytes": "1000"})
-    with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
+    topic = made(coordinator, unique, config={"max.message.bytes": "1000"})
+    with Producer(coordinator.bootstrap, transactional_id=unique("txn")) as producer:
         producer.begin()
         producer.send(topic, b"fits").result(120)
         producer.send(topic, b"x" * 2_000)
@@ -199,30 +200,55 @@ def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
         producer.abort()
         with producer.transaction():
             producer.send(topic, b"good")
-    assert seen(broker, topic, 1) == [b"good"]
+    assert seen(coordinator, topic, 1) == [b"good"]
 
 
 @pytest.mark.broker
-def test_a_transaction_that_took_too_long_is_done_again(
-    version: int, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
-) -> None:
-    topic = make_topic(1)
-    with Producer(broker.bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=1_000) as producer:
+def test_a_transaction_that_took_too_long_is_aborted(coordinator: SelectedBroker, unique: Name) -> None:
+    """In version 1 the coordinator fences the producer by that, so that another one has to begin again."""
+    topic, name = made(coordinator, unique), unique("txn")
+    with Producer(coordinator.bootstrap, transactional_id=name, transaction_timeout_ms=1_000) as producer:
         producer.begin()
         producer.send(topic, b"slow").result(120)
         # The coordinator looks for such transactions every ten seconds.
         limit = time.monotonic() + 120
-        with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        with Consumer(coordinator.bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             while consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] < 2:
                 assert time.monotonic() < limit
                 time.sleep(0.2)
-        with pytest.raises(TransactionAborted):
-            producer.commit()
-        producer.abort()
-        with producer.transaction():
-            producer.send(topic, b"quick")
-    assert seen(broker, topic, 1) == [b"quick"]
+        if producer._driver.core.transactions.version.implicit:
+            with pytest.raises(TransactionAborted):
+                producer.commit()
+            producer.abort()
+            again = producer
+        else:
+            with pytest.raises(ProducerFenced, match="transaction_timeout_ms"):
+                producer.commit()
+            again = Producer(coordinator.bootstrap, transactional_id=name)
+        with again, again.transaction():
+            again.send(topic, b"quick")
+    assert seen(coordinator, topic, 1) == [b"quick"]
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[RealBroker]:
+    """A broker whose coordinator has version 1 of transactions only."""
+    with RealBroker(version="3.9.1") as broker:
+        yield broker
+
+
+@pytest.fixture(params=["older", "of the run"])
+def coordinator(request: pytest.FixtureRequest, older: RealBroker, broker: SelectedBroker) -> SelectedBroker:
+    """A broker with version 1 of transactions, and the one of the run."""
+    return older if request.param == "older" else broker
+
+
+def made(broker: SelectedBroker, unique: Name, config: dict[str, str] | None = None) -> str:
+    """A topic of one partition."""
+    topic = unique("topic")
+    create_topic(broker.bootstrap, topic, config=config)
+    return topic
 
 
 @pytest.fixture(params=[1, 2])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
+from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
@@ -47,6 +48,7 @@ class TxnWorld(World):
         self.version = version
         self.faults = 0.0
         self.epoch = -1
+        self.known = (-1, -1)  # the id and epoch in the last InitProducerId
         self.codes: dict[str, int] = {}  # what coordinators say to a request
         self.search_code = 0  # the group's coordinator in every response
         self.transactions = self.core.transactions
@@ -91,9 +93,11 @@ class TxnWorld(World):
                 code = self.search_code if pending.request(3).key_type == 0 else 0
                 response: Any = FindCoordinatorResponse(error_code=code, node_id=0, host="b", port=1, coordinators=())
             case "InitProducerId":
-                self.epoch += 1
+                code, request = self.code(pending), pending.request(5)
+                self.known = request.producer_id, request.producer_epoch
+                self.epoch += not code
                 response = InitProducerIdResponse(
-                    throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=self.epoch
+                    throttle_time_ms=0, error_code=code, producer_id=7, producer_epoch=self.epoch
                 )
             case "AddPartitionsToTxn":
                 reported = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=self.code(pending))
@@ -421,17 +425,44 @@ def test_a_commit_of_version_2_after_the_abort_by_the_coordinator_is_an_aborted_
     assert world.state is TxnState.IDLE
 
 
-def test_the_abort_of_version_2_shows_a_newer_producer() -> None:
-    world = TxnWorld(2)
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_abort_shows_a_newer_producer_and_leaves_it_alone(version: int) -> None:
+    """InitProducerId would fence the newer one too, while it has a transaction open."""
+    world = TxnWorld(version)
     world.send(b"x", 0)
     world.codes["EndTxn"] = 90
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.DEAD)
     assert isinstance(world.core.fatal, ProducerFenced)
+    assert ("transaction_timeout_ms" in world.core.fatal.message) is (version == 1)
+    assert world.requested.count("InitProducerId") == 1
 
 
-def test_an_id_that_the_coordinator_does_not_know_any_more_is_replaced_in_version_2() -> None:
-    world = TxnWorld(2)
+@pytest.mark.parametrize("code", [0, 48])
+def test_a_failed_transaction_of_version_1_is_ended_before_the_next_epoch_is_requested(code: int) -> None:
+    """A coordinator that has none of it responds INVALID_TXN_STATE."""
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.logs[TopicPartition(TOPIC, 0)].values != [])
+    world.transactions.failed(BrokerError(10, api="Produce"))
+    world.codes["EndTxn"] = 51  # a marker of the last transaction is not written yet
+    world.until(lambda: world.requested[-1] == "EndTxn")
+    world.codes["EndTxn"] = code
+    world.until(lambda: world.pending("InitProducerId"))
+    assert world.transactions._attempts is FRESH
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert world.requested[-2:] == ["EndTxn", "InitProducerId"]
+    assert (world.known, world.epoch) == ((7, 0), 1)
+    world.transactions.abort()
+    world.transactions.begin()
+    world.transactions.failed(BrokerError(10, api="Produce"))
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert world.requested[-2:] == ["EndTxn", "InitProducerId"], "in each transaction"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_id_that_the_coordinator_does_not_know_any_more_is_replaced(version: int) -> None:
+    world = TxnWorld(version)
     world.send(b"x", 0)
     world.codes["EndTxn"] = 49
     world.transactions.commit()
@@ -444,6 +475,18 @@ def test_an_id_that_the_coordinator_does_not_know_any_more_is_replaced_in_versio
     world.transactions.commit()
     world.until(lambda: world.transactions.settled)
     assert world.state is TxnState.IDLE
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("code", [49, 90])
+def test_a_producer_whose_id_has_expired_does_not_fence_a_newer_one(version: int, code: int) -> None:
+    """A coordinator compares the id in the request with the newer one."""
+    world = TxnWorld(version)
+    world.send(b"x", 0)
+    world.codes |= {"EndTxn": 49, "InitProducerId": code}
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.DEAD)
+    assert (world.known, world.requested.count("InitProducerId")) == ((7, 0), 2)
 
 
 @pytest.mark.parametrize("version", [1, 2])

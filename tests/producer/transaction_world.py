@@ -26,6 +26,7 @@ from kohort.network.requests import (
 )
 from kohort.producer._open_batch import Delivery
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.errors import ProducerFenced
 from kohort.producer.producer_batch import ProducerId
 from kohort.producer.transaction_manager import OffsetsOrder
 from kohort.producer.transaction_states import TxnState
@@ -98,6 +99,7 @@ class TransactionWorld(World):
         self.begun: list[Transaction] = []
         self.used: set[ProducerId] = set()
         self._queues: dict[str, deque[_Sent]] = {}
+        self._fences = False
         self._late: list[_Sent] | None = [] if late else None
 
     def time(self) -> float:
@@ -151,8 +153,10 @@ class TransactionWorld(World):
 
     def turn(self) -> None:
         self.now += 0.001
-        self.cluster.expire(self.now)
-        assert self.core.fatal is None, self.core.fatal
+        # Coordinators of version 1 fence a producer whose transaction took too long.
+        self._fences |= self.cluster.expire(self.now) and self.version == 1
+        fatal = self.core.fatal
+        assert fatal is None or (self._fences and isinstance(fatal, ProducerFenced)), fatal
         for outgoing in self.core.poll(self.now, 1).requests:
             self._queues.setdefault(self._pipe(outgoing.purpose, outgoing.endpoint), deque()).append(_Sent.of(outgoing))
 
@@ -206,7 +210,7 @@ class TransactionWorld(World):
         for _ in range(20_000):
             self.turn()
             self.respond_to_one()
-            if self.transactions.state in (TxnState.IDLE, TxnState.FAILED):
+            if self.transactions.settled:
                 break
         else:
             raise AssertionError(f"it never came to rest: {self.transactions.state}")

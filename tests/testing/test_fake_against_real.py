@@ -13,6 +13,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode, encode
 from kohort.protocol.catalogue import API
 from kohort.protocol.wire import WireConnection
+from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.topics import create_topic
 from tests.testing.group_client import Connection, MemberClient, Stage, reported
 
@@ -22,6 +23,7 @@ ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, RE
 NON_EMPTY_GROUP, NO_GROUP, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_RECORD = 68, 69, 3, 17, 87
 INVALID_REQUIRED_ACKS, MESSAGE_TOO_LARGE = 21, 10
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
+CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, NO_COORDINATOR = 51, 90, (14, 15, 16)
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -494,6 +496,44 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stag
         assert send(12) == (INVALID_PRODUCER_EPOCH, -1)
         assert send(7, producer=second) == (0, 14)  # what it sent before is not known
         assert offset_at(connection, stage, -1)[:2] == (0, 16)
+
+
+def init_of_an_open_transaction(bootstrap: str, topic: str, name: str) -> tuple[int, int]:
+    """The error code and epoch for a producer that has a transaction open and sends InitProducerId with its epoch."""
+
+    def begun(known: tuple[int, int]) -> Any:
+        named = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+        request = {**named, "producer_id": known[0], "producer_epoch": known[1]}
+        while (response := connection.request("InitProducerId", request, at_most=5)).error_code in NO_COORDINATOR:
+            connection.request("FindCoordinator", {"key": name, "key_type": 1}, version=3)  # creates its topic
+        return response
+
+    with Connection(bootstrap) as connection:
+        first = begun((-1, -1))
+        known = first.producer_id, first.producer_epoch
+        added = {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_producer_id": known[0],
+            "v3_and_below_producer_epoch": known[1],
+            "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+        }
+        (result,) = connection.request("AddPartitionsToTxn", added, at_most=3).results_by_topic_v3_and_below
+        assert (known[1], result.results_by_partition[0].partition_error_code) == (0, 0)
+        assert begun(known).error_code == CONCURRENT_TRANSACTIONS
+        while (response := begun(known)).error_code == CONCURRENT_TRANSACTIONS:
+            pass
+        return response.error_code, response.producer_epoch
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("level", "version"), [(1, "3.9.1"), (2, "4.3.1")])
+def test_the_producer_of_an_open_transaction_is_fenced_by_its_own_epoch_in_version_1(level: int, version: str) -> None:
+    with FakeBroker(topics={"topic": 1}, features={"transaction.version": level}) as fake:
+        of_fake = init_of_an_open_transaction(fake.bootstrap, "topic", "name")
+    with RealBroker(version=version) as broker:
+        create_topic(broker.bootstrap, "topic")
+        assert of_fake == init_of_an_open_transaction(broker.bootstrap, "topic", "name")
+    assert of_fake == ((PRODUCER_FENCED, -1) if level == 1 else (0, 1))
 
 
 def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> None:
