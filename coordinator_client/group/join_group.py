@@ -123,11 +123,12 @@ class Gathering(MemberComponent):
     def _subscription_for(self, assignor: Assignor, topics: frozenset[str]) -> bytes:
         """Return the subscription for one assignor.
 
-        For a cooperative assignor it has the partitions held now, in the present generation. For an eager one it has
-        the previously owned partitions, because all are revoked by now.
+        For a cooperative assignor it has the partitions held now, in the last generation that has ended. After a lost
+        sync, the join then equals the previous one, and the coordinator returns its generation without a rebalance. For
+        an eager assignor it has the previously owned partitions, because all are revoked by now.
         """
         if assignor.rebalance is Rebalance.COOPERATIVE:
-            owned, generation = self._owned.partitions, self._membership.identity.generation
+            owned, generation = self._owned.partitions, self._owned.claimed_generation
         else:
             owned, generation = self._owned.previously_owned, self._owned.last_generation
         return write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
@@ -255,6 +256,8 @@ class Gathering(MemberComponent):
                 RebalanceReason.ASSIGNMENT_UNFIT, ", ".join(sorted({each.topic for each in strange})[:5])
             )
             self._tracker.cause = cause
+            # An equal join would return the same assignment.
+            self._owned.claimed_generation = self._membership.identity.generation
             self._back_off(str(cause))
             self._membership.join_again(str(cause))
             return
@@ -269,7 +272,10 @@ class Gathering(MemberComponent):
         match REACTIONS["SyncGroup"].get(code, ErrorAction.FATAL):
             case ErrorAction.REJOIN:
                 self._tracker.cause = RebalanceCause(RebalanceReason.SYNC_REFUSED, error_name(code))
-                if code != ErrorCode.REBALANCE_IN_PROGRESS:
+                if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    # Some leaders keep only partitions that are claimed in the newest generation.
+                    self._owned.claimed_generation = self._membership.identity.generation
+                else:
                     self._back_off(why)
                 self._membership.join_again(why)
             case ErrorAction.REDISCOVER:

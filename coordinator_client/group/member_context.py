@@ -311,8 +311,9 @@ class OwnedPartitions:
     called in the order of the events, each before its consequences.
 
     `assignment`: the owned partitions. `newly_assigned`: those of the last sync, until their `on_assigned` is done.
-    `previously_owned`, `last_generation`: the result of the last assignment, for sticky assignors. `hook`: the due
-    call. `callback_running`: the caller has taken it.
+    `previously_owned`, `last_generation`: the result of the last assignment, for sticky assignors.
+    `claimed_generation`: the last generation that ended for this member, by an assignment or by a refusal of one.
+    `hook`: the due call. `callback_running`: the caller has taken it.
     """
 
     __slots__ = (
@@ -320,6 +321,7 @@ class OwnedPartitions:
         "_fetchable_for",
         "assignment",
         "callback_running",
+        "claimed_generation",
         "hook",
         "last_generation",
         "newly_assigned",
@@ -330,7 +332,7 @@ class OwnedPartitions:
         self.assignment = AssignedPartitions()
         self.newly_assigned = NOTHING
         self.previously_owned = NOTHING
-        self.last_generation = -1
+        self.last_generation = self.claimed_generation = -1
         self.hook: HookCall | None = None
         self.callback_running = False
         self._fetchable = NOTHING
@@ -344,7 +346,8 @@ class OwnedPartitions:
     def accept(self, generation: int) -> None:
         """The newly assigned partitions are owned now, in this generation."""
         self.assignment = self.assignment.brought(self.newly_assigned)
-        self.previously_owned, self.last_generation = self.partitions, generation
+        self.previously_owned = self.partitions
+        self.last_generation = self.claimed_generation = generation
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that are not owned any more."""
@@ -353,7 +356,8 @@ class OwnedPartitions:
     def forget_generation(self) -> None:
         """Membership is gone: nothing arrives any more, and nothing is worth remembering to an assignor."""
         self.newly_assigned = NOTHING
-        self.previously_owned, self.last_generation = NOTHING, -1
+        self.previously_owned = NOTHING
+        self.last_generation = self.claimed_generation = -1
 
     # -- the hook
 

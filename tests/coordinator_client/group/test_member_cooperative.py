@@ -1,5 +1,6 @@
 """COOPERATIVE (KIP-429): what stays is never touched, what moves takes two rounds; and how a group gets there."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -141,6 +142,48 @@ def test_a_sync_that_fails_keeps_everything_and_claims_it_again() -> None:
     assert rig.ready.view.fetchable == tps("t-0..1")
     assert rig.reported("gentle").owned_partitions[0].partitions == (0, 1)
     assert rig.reported("gentle").generation_id == 2
+
+
+def _loses_the_connection(rig: Rig) -> None:
+    rig.cut("SyncGroup")
+    rig.found()
+
+
+def _finds_a_loading_coordinator(rig: Rig) -> None:
+    rig.synced(14)
+    rig.after(1)
+
+
+@pytest.mark.proves("G-08", "E-03")
+@pytest.mark.parametrize("ends", [_loses_the_connection, _finds_a_loading_coordinator])
+def test_a_join_after_a_sync_without_a_result_equals_the_join_before(ends: Callable[[Rig], None]) -> None:
+    """To a join that is equal the coordinator returns its generation. Another one makes a leader plan again."""
+    rig = cooperative()
+    stable(rig, "t-0..1", generation=5)
+    rig.heartbeat(27)
+    for _ in range(2):
+        before = rig.last("JoinGroup")
+        rig.joined(generation=6, protocol="gentle")
+        ends(rig)
+        assert rig.last("JoinGroup") is not before
+        assert rig.last("JoinGroup").protocols == before.protocols
+    rig.again(tps("t-0..1"), generation=6, protocol="gentle")
+    rig.run_hook()
+    rig.heartbeat(27)
+    assert rig.reported("gentle").generation_id == 6
+
+
+@pytest.mark.proves("G-08")
+def test_a_join_after_an_unfit_assignment_differs_from_the_join_before() -> None:
+    """To a join that is equal the coordinator returns the same assignment again."""
+    rig = cooperative()
+    stable(rig, "t-0..1", generation=5)
+    rig.heartbeat(27)
+    rig.again(tps("strange-0"), generation=6, protocol="gentle")
+    rig.after(1)
+    assert rig.state == "JOINING"
+    assert rig.reported("gentle").owned_partitions[0].partitions == (0, 1)
+    assert rig.reported("gentle").generation_id == 6
 
 
 @pytest.mark.proves("G-08", "B-26", "E-02")
