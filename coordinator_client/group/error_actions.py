@@ -115,6 +115,12 @@ class GroupRefused(BrokerError):
     """The coordinator rejects this member, and no retry helps: `code`, `name`, `api`, `group`."""
 
 
+REFUSED_FIELDS: Final = frozenset(
+    {ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_ASSIGNOR, ErrorCode.INVALID_REGULAR_EXPRESSION}
+)
+"""Fatal codes about the fields of a heartbeat. The coordinator keeps the member and its partitions (KIP-848)."""
+
+
 class FencedInstance(GroupRefused):
     """Another process joined with the same instance id and has this member's partitions now (82)."""
 

@@ -20,7 +20,7 @@ from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.error_actions import GroupRefused
+from kohort.coordinator_client.group.error_actions import REFUSED_FIELDS, GroupRefused
 from kohort.coordinator_client.group.events import HookDone, LeaveGroupResponded
 from kohort.coordinator_client.group.member_context import (
     HEARTBEAT_APIS,
@@ -393,7 +393,7 @@ class Membership(MemberComponent):
             case MemberState.LOSING | MemberState.STALLED | MemberState.FAILED:
                 pass  # the next hook's end, or the next poll, finds the error
             case _:
-                if not isinstance(error, GroupRefused):
+                if not isinstance(error, GroupRefused) or error.code in REFUSED_FIELDS:
                     self._leave_unawaited(f"it failed: {type(error).__name__}")
                 self.lose(RebalanceCause(RebalanceReason.FATAL, error.message))
 

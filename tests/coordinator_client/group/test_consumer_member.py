@@ -497,6 +497,8 @@ def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None
     rig.next_report()
     rig.coordinator_responds(code)
     assert isinstance(rig.hook.event, Lost)
+    leaves = code in (42, 112, 128)
+    assert rig.report.member_epoch == (-1 if leaves else 1), "a coordinator that refuses a field keeps the member"
     rig.run_hook()
     error = fatal(rig)
     assert isinstance(error, GroupRefused)
