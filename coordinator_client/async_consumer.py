@@ -234,7 +234,10 @@ class AsyncConsumer(ConsumerBase):
     # --- offsets
 
     async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """Return the offset of the next record that poll returns. Waits until it is known."""
+        """Return the offset of the next record that poll returns. Waits until it is known.
+
+        Raises the partition's error if that keeps it unknown, e.g. NoOffset without a reset policy.
+        """
         return await self._once_known(lambda: self._position_now(partition), partition, timeout_s)
 
     async def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:

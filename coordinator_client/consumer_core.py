@@ -729,15 +729,19 @@ class ConsumerCore(CoreFields):
 
     def position(self, partition: TopicPartition) -> tuple[int | None, KohortError | None]:
         """(offset or None while it is being found out, the error that keeps it from being found)."""
-        if self._not_yet(partition):
-            return None, self._fatal
-        return self.positions.known_position(partition), self._fatal
+        known = None if self._not_yet(partition) else self.positions.known_position(partition)
+        return known, self._without_position(partition, known)
 
     def position_of(self, partition: TopicPartition) -> tuple[Position | None, KohortError | None]:
         """As `position`, with epoch and topic id."""
-        if self._not_yet(partition):
-            return None, self._fatal
-        return self.positions.position_with_epoch(partition, self.metadata.view), self._fatal
+        known = None
+        if not self._not_yet(partition):
+            known = self.positions.position_with_epoch(partition, self.metadata.view)
+        return known, self._without_position(partition, known)
+
+    def _without_position(self, partition: TopicPartition, known: object) -> KohortError | None:
+        """The error of a call that needs this position: a fatal one, or that of an unknown position."""
+        return self._fatal or (self.positions.failures.get(partition) if known is None else None)
 
     def _not_yet(self, partition: TopicPartition) -> bool:
         return partition not in self.positions and partition in self.assignment

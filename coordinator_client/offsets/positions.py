@@ -105,6 +105,7 @@ class Positions:
 
     `policy` applies if there is no offset. `gone` is called with each partition whose log was truncated or recreated
     below the position. `last_timestamps`: the timestamps (ms) of the last records that were returned, -1 without one.
+    `errors`: the errors that poll has yet to raise. `failures`: the errors of all FAILED partitions.
     """
 
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
@@ -113,6 +114,7 @@ class Positions:
         self.states = PartitionStates(SETTLED)
         self._serials: Iterator[int] = count(1)
         self.errors: dict[TopicPartition, KohortError] = {}
+        self.failures: dict[TopicPartition, KohortError] = {}
         self.last_timestamps: dict[TopicPartition, int] = {}
         self._gaps: list[OffsetReset] = []
         self._checked_view: ClusterView | None = None
@@ -142,7 +144,7 @@ class Positions:
     def drop(self, partition: TopicPartition) -> None:
         """Forget a partition, with its error and the time of its last record."""
         self.states.drop(partition)
-        self.errors.pop(partition, None)
+        self.clear_error((partition,))
         self.last_timestamps.pop(partition, None)
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -442,7 +444,7 @@ class Positions:
             return
         failed = state._replace(phase=FetchState.FAILED, serial=next(self._serials), in_flight=False)
         self.states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
-        self.errors[partition] = error
+        self.errors[partition] = self.failures[partition] = error
         if adrift:
             self._gone(partition)
 
@@ -456,6 +458,7 @@ class Positions:
         """Clear the errors of partitions whose position the user has set."""
         for partition in partitions:
             self.errors.pop(partition, None)
+            self.failures.pop(partition, None)
 
     def take_error(self) -> KohortError | None:
         """Remove the error of one partition, and return it. None if there is no error."""

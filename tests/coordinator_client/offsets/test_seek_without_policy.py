@@ -8,7 +8,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, NoOffset, RebalanceHooks
 from kohort.fastpath import Record
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.consumer_helpers import read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, read
 
 P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -41,6 +41,25 @@ def test_a_mapping_given_to_assign_is_a_place_to_begin() -> None:
     with filled() as fake, Consumer(fake.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign({P0: 4, P1: 4})
         assert {record.offset for record in read(consumer, 2)} == {4}
+
+
+@pytest.mark.proves("G-11")
+def test_a_position_that_cannot_be_found_raises_the_error_before_and_after_poll() -> None:
+    with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        for call in (
+            lambda: consumer.position(P0),
+            lambda: consumer.position_of(P0),
+            consumer.lag,
+            lambda: consumer.poll(PATIENCE_S),
+            lambda: consumer.position(P0),
+        ):
+            with pytest.raises(NoOffset):
+                call()
+        consumer.seek(P0, 3)
+        assert consumer.position(P0) == 3
+        consumer.seek_to_end([P0])
+        assert consumer.position_of(P0).offset == 5
 
 
 class Responses(RebalanceHooks):
