@@ -574,8 +574,11 @@ class ConsumerCore(CoreFields):
         self._caller_events.append(RebalanceEnforced(reason))
 
     def before_leave(self, deadline: float) -> None:
-        """Commit handled offsets of a manual assignment, which has no on_revoked to commit them."""
-        unsaved = self.book.uncommitted()
+        """Commit handled offsets of a manual assignment, which has no on_revoked to commit them.
+
+        They include unchanged offsets that were not stored recently, because brokers expire offsets by their age.
+        """
+        unsaved = self.book.unrenewed()
         self.book.pause()
         if self.subscription is None and unsaved:
             self.commits.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)

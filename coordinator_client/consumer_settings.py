@@ -49,7 +49,8 @@ class ConsumerSettings(ClientSettings, total=False):
     and none raises Truncation."""
 
     enable_auto_commit: bool
-    """Commit the records of earlier polls at intervals, before a rebalance and on close."""
+    """Commit the records of earlier polls at intervals, before a rebalance and on close. An unchanged offset is stored
+    again every 10 minutes."""
 
     auto_commit_interval_ms: int
     """Time between automatic commits."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from math import inf
+from typing import Final
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition, WireError
@@ -52,6 +53,13 @@ from kohort.protocol.wire import read_response
 SAMPLE = 20
 OFFSET_COMMIT = API["OffsetCommit"]
 
+RENEWAL_S: Final = 300.0
+"""Time (s) between renewals: automatic commits of offsets that were not stored since the last renewal.
+
+An unchanged offset is thus stored every 10 minutes. Brokers expire offsets by their age (`offsets.retention.minutes`),
+except in a live group that subscribes to the topic (KIP-211).
+"""
+
 
 class AutoCommitState:
     """Tracks offsets to commit automatically, and detects backward commits.
@@ -65,6 +73,8 @@ class AutoCommitState:
         self.interval_s = interval_s
         self._committed: dict[TopicPartition, int] = {}
         self._handled: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._renewed: set[TopicPartition] = set()  # stored since the last renewal
+        self._renew_at = 0.0
         self._next = 0.0
 
     def on_poll(self, changes: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
@@ -86,7 +96,12 @@ class AutoCommitState:
         if self.interval_s is None or now < self._next:
             return {}
         self._next = now + self.interval_s
-        return self.uncommitted()
+        if now < self._renew_at:
+            return self.uncommitted()
+        self._renew_at = now + RENEWAL_S
+        due = self.unrenewed()
+        self._renewed.clear()
+        return due
 
     def next_poll_at(self) -> float | None:
         return None if self.interval_s is None or self._next == inf else self._next
@@ -100,6 +115,10 @@ class AutoCommitState:
             partition: found for partition, found in self._handled.items() if self._committed.get(partition) != found[0]
         }
 
+    def unrenewed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As `uncommitted`, with the offsets that were not stored since the last renewal."""
+        return self.uncommitted() | {one: to for one, to in self._handled.items() if one not in self._renewed}
+
     def backward_commits(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
         """Partitions that a commit would move backwards, with the committed offset."""
         return {
@@ -109,9 +128,14 @@ class AutoCommitState:
         }
 
     def known(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Record committed offsets that were read from the coordinator or stored by it."""
+        """Record committed offsets that were read from the coordinator."""
         for partition, found in stored.items():
             self._committed[partition] = found.offset
+
+    def renewed(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Record committed offsets that the coordinator has stored."""
+        self.known(stored)
+        self._renewed.update(stored)
 
     def drop(self, partition: TopicPartition) -> None:
         """Remove a partition that is no longer read, or whose log was replaced.
@@ -120,6 +144,7 @@ class AutoCommitState:
         """
         self._committed.pop(partition, None)
         self._handled.pop(partition, None)
+        self._renewed.discard(partition)
 
 
 class PlannedCommit(NamedTuple):
@@ -257,7 +282,7 @@ class CommitRequestManager:
         self.queue.log_gone(partition)
 
     def _on_settled(self, commit: Commit, error: KohortError | None) -> None:
-        self._book.known({one: found for one, found in commit.stored.items() if one not in commit.adrift})
+        self._book.renewed({one: found for one, found in commit.stored.items() if one not in commit.adrift})
         for partition in commit.stored if self._reported or self._dropped else ():
             self._reported.pop(partition, None)
             self._dropped.pop(partition, None)

@@ -143,6 +143,32 @@ def test_the_batch_in_hand_is_not_committed_by_the_end(ends: Callable[[str], Non
     assert stored.get(P0) is None or stored[P0].offset == 0
 
 
+@pytest.mark.proves("S-04")
+@pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
+def test_a_manual_assignment_ends_with_a_commit_of_offsets_that_it_has_not_stored(
+    ends: Callable[[Consumer], None],
+) -> None:
+    """They may be about to expire."""
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"value")] * 5)
+
+        def commits(*, by_hand: bool) -> int:
+            before = sum(call.api == "OffsetCommit" for call in fake.calls)
+            with Consumer(fake.bootstrap, group="g", enable_auto_commit=True) as consumer:
+                consumer.assign([P0])
+                assert consumer.position(P0) == 5
+                consumer.poll(0.0)
+                if by_hand:
+                    consumer.commit({P0: 5})
+                ends(consumer)
+            return sum(call.api == "OffsetCommit" for call in fake.calls) - before
+
+        with Consumer(fake.bootstrap, group="g") as consumer:
+            consumer.commit({P0: 5})
+        assert commits(by_hand=False) == 1
+        assert commits(by_hand=True) == 1
+
+
 def test_the_next_turn_is_that_of_the_next_automatic_commit() -> None:
     rig = reading()
     responded(rig, 0.0)

@@ -536,6 +536,26 @@ def test_auto_commit_knows_only_what_earlier_polls_returned() -> None:
     assert book.uncommitted() == {}
 
 
+@pytest.mark.proves("S-04")
+def test_auto_commit_stores_an_unchanged_offset_again_before_brokers_expire_it() -> None:
+    book = AutoCommitState(5.0)
+    assert book.due(0.0) == {}
+    book.known({P0: OffsetAndMetadata(10)})  # of an earlier consumer: its age is unknown
+    book.on_poll({P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(4)})
+    stored: list[tuple[int, set[TopicPartition]]] = []
+    for now in range(5, 1_100, 5):
+        book.on_poll({P1: OffsetAndMetadata(4 + now // 200)})
+        if due := book.due(float(now)):
+            book.renewed(due)
+            stored.append((now, set(due)))
+    assert [now for now, due in stored if P0 in due] == [300, 900]
+    assert [now for now, due in stored if P1 in due] == [5, 200, 400, 600, 800, 1_000]
+    book.drop(P0)
+    book.on_poll({P0: OffsetAndMetadata(10)})
+    book.known({P0: OffsetAndMetadata(10)})
+    assert book.unrenewed().keys() == {P0}, "what is assigned again was stored in another place"
+
+
 def test_auto_commit_forgets_a_position_that_is_not_known_any_more() -> None:
     book = AutoCommitState(5.0)
     book.on_poll({P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(4)})
