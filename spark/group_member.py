@@ -17,6 +17,7 @@ from kohort.coordinator_client import (
     CommitFailed,
     Consumer,
     Lost,
+    OffsetAndMetadata,
     OperationTimeout,
     RebalanceHooks,
     RebalanceInProgress,
@@ -30,6 +31,7 @@ from kohort.spark.ranges import OffsetRange
 POLL_S = 0.2
 CLOSE_S = 30.0
 LOOK_S = 0.02
+MARK = "kohort-spark"  # the metadata of commits by streams. An offset that a tool has set lacks it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class _HeldRange:
 class SparkGroupMember(RebalanceHooks):
     """A group member: `take` a micro-batch, `finish` it, and so on; `close` leaves the group.
 
-    `before`: the ranges of the last batch that Spark has finished. Its commit may be missing after a crash. If the
-    group's offset is still the start of such a range, reading starts at the end of the range.
+    `before`: the ranges of the last batch that Spark has finished. Its commit may be missing after a crash. If a
+    stream's commit of the start of such a range is still the last one, reading starts at the end of the range. An
+    offset that a tool has set is followed.
     """
 
     def __init__(self, options: SourceOptions, before: TakenRecords = NOTHING) -> None:
@@ -207,7 +210,7 @@ class SparkGroupMember(RebalanceHooks):
         if not dirty:
             return
         try:
-            self._consumer.commit(dirty, allow_rewind=True)
+            self._consumer.commit(_marked(dirty), allow_rewind=True)
         except (RebalanceInProgress, CommitFailed):
             return  # the next poll calls the hooks for partitions that are no longer owned
         with self._changed:
@@ -226,7 +229,7 @@ class SparkGroupMember(RebalanceHooks):
             self._changed.notify_all()
         return {place: start for place, (start, _committed) in starts.items()}
 
-    def on_revoked(self, event: Revoked) -> dict[TopicPartition, int]:
+    def on_revoked(self, event: Revoked) -> dict[TopicPartition, OffsetAndMetadata]:
         with self._changed:
             for place in event.partitions & self._held.keys():
                 self._held[place].leaving = True
@@ -237,7 +240,7 @@ class SparkGroupMember(RebalanceHooks):
                 self._hook_commit_since = time.monotonic()
             self._changed.notify_all()
         # A batch that is not done by now goes on without a commit, and the next owner reads its records again.
-        return uncommitted
+        return _marked(uncommitted)
 
     def on_lost(self, event: Lost) -> None:
         with self._changed:
@@ -266,7 +269,11 @@ class SparkGroupMember(RebalanceHooks):
             stored = found.get(place)
             start = begin[place] if stored is None else stored.offset
             done = self._before.pop(place, None)
-            if done is not None and done.start == start:
+            if done is not None and stored is not None and stored.metadata == MARK and done.start == start:
                 start = done.stop
             starts[place] = (start, None if stored is None else stored.offset)
         return starts
+
+
+def _marked(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {place: OffsetAndMetadata(offset, metadata=MARK) for place, offset in offsets.items()}

@@ -39,4 +39,8 @@ def reached(offset: Any) -> dict[TopicPartition, int]:
         return {}
     if is_of_group(offset):
         return unlogged({topic: {p: stop for p, (_, stop) in some.items()} for topic, some in offset["ranges"].items()})
-    return unlogged(offset) if all(isinstance(one, dict) for one in offset.values()) else {}
+    return unlogged(offset) if all(map(_is_of_topic, offset.values())) else {}
+
+
+def _is_of_topic(some: Any) -> bool:
+    return isinstance(some, dict) and all(p.isdecimal() and type(offset) is int for p, offset in some.items())

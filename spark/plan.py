@@ -282,7 +282,7 @@ class LogRange:
             if listed is None and on_late_time == "fail":
                 raise PlanError(
                     "no record has this timestamp or a later one",
-                    hint="use on_late_time='latest' to start at the end",
+                    hint="on_late_time='latest' or startingOffsetsByTimestampStrategy=latest starts at the end",
                     topic=place.topic,
                     partition=place.partition,
                     time_ms=times[place],
@@ -298,7 +298,8 @@ class LogRange:
                 raise data_loss(
                     "START_OFFSET_RESET" if offset < earliest else "PARTITION_OFFSET_CHANGED",
                     f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
-                    hint="records were deleted or never written; use on_data_loss='skip' to read the others",
+                    hint="records were deleted or never written; "
+                    "on_data_loss='skip' or failOnDataLoss=false reads the others",
                     topic=place.topic,
                     partition=place.partition,
                     offset=offset,

@@ -35,14 +35,25 @@ class Pace:
 
 
 def limited(before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """Ends that are `most` offsets above `before` in all. Each partition gets a share in proportion to its offsets."""
-    waiting = {place: max(end - before.get(place, 0), 0) for place, end in ends.items()}
-    whole = sum(waiting.values())
+    """Ends that are `most` offsets above `before` in all.
+
+    Each partition that has offsets gets one of them, and a share of the rest in proportion to its other offsets. If
+    `most` is below the number of these partitions, they take turns.
+    """
+    waiting = {place: end - before.get(place, 0) for place, end in sorted(ends.items()) if end > before.get(place, 0)}
+    whole, rest = sum(waiting.values()), most - len(waiting)
     if whole <= most:
         return dict(ends)
-    share = {place: count * most // whole for place, count in waiting.items()}
-    # The remainder of rounding goes to the longest queues, so that a trigger with a small limit also makes progress.
-    left = most - sum(share.values())
-    for place in sorted(waiting, key=lambda place: (share[place] - waiting[place], place))[:left]:
-        share[place] += 1
-    return {place: min(before.get(place, 0), ends[place]) + count for place, count in share.items()}
+    if rest < 0:
+        # The sum of `before` moves by `most` with each trigger, so the next trigger begins behind these partitions.
+        places = sorted(ends)
+        turn = sum(before.values()) % len(places)
+        share = dict.fromkeys([place for place in places[turn:] + places[:turn] if place in waiting][:most], 1)
+    else:
+        # Without the one offset, a quiet partition beside a busy one would never be read.
+        share = {place: 1 + (count - 1) * rest // (whole - len(waiting)) for place, count in waiting.items()}
+        # The remainder of rounding goes to the longest queues.
+        left = most - sum(share.values())
+        for place in sorted(share, key=lambda place: share[place] - waiting[place])[:left]:
+            share[place] += 1
+    return {place: min(before.get(place, 0), end) + share.get(place, 0) for place, end in ends.items()}

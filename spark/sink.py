@@ -77,6 +77,8 @@ class SinkOptions:
         properties = {"client.id": "kohort-spark", **in_our_words(kafkas)}
         ProducerConfig.from_kafka(properties)
         topic = given["topic"].strip() if "topic" in given else None
+        if topic == "":
+            raise OptionError("no topic is named", option="topic")
         transactions = (given[TRANSACTIONS], int(given[BATCH])) if TRANSACTIONS in given else None
         return cls(topic, properties, transactions)
 

@@ -232,3 +232,6 @@ def _refuse_other(schema: StructType, wanted: StructType) -> None:
             hint=f"omit .schema(...), or choose from {wanted.simpleString()}",
             column=", ".join(strange) or "one twice",
         )
+    # Spark omits null checks of such a column, and fails at the first null.
+    if strict := [field.name for field in schema if not field.nullable and field.name in ("key", "value", "headers")]:
+        raise OptionError("a column that can be null is NOT NULL", hint="omit NOT NULL", column=", ".join(strict))

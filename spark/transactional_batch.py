@@ -14,7 +14,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata
 from kohort.network.client_config import ClientConfig
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer
+from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
 from kohort.spark.worker_tuning import settle
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-# Spark's local properties in the thread of a query. The jobs of a run are one group.
-QUERY_ID, RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+QUERY_ID = "sql.streaming.queryId"  # Spark's local property in the thread of a query
 
 # By transactions and topic: the run and batch of the last frame, and its hash.
-_last_frames: dict[tuple[str, str], tuple[str | None, int, int]] = {}
+_last_frames: dict[tuple[str, str], tuple[str, int, int]] = {}
 _lock = threading.Lock()
 
 
@@ -49,6 +48,7 @@ class TransactionalWriter:
         self._prefix = prefix
         if self._checked.topic is None:
             raise OptionError("no topic is named", hint="set option 'topic'", option="topic")
+        ProducerConfig.from_kafka({**self._checked.properties, "transactional.id": f"{prefix}-"})
 
     def __reduce__(self) -> NoReturn:
         raise PlanError(
@@ -68,11 +68,11 @@ class TransactionalWriter:
         if query is None:
             raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
         name = f"{self._prefix}-{query}"
-        self._refuse_second(name, context.getLocalProperty(RUN_ID), batch_id, frame.semanticHash())
+        self._refuse_second(name, _run_id(frame, query), batch_id, frame.semanticHash())
         ours = {TRANSACTIONS: name, BATCH: str(batch_id)}
         frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
 
-    def _refuse_second(self, name: str, run: str | None, batch_id: int, frame: int) -> None:
+    def _refuse_second(self, name: str, run: str, batch_id: int, frame: int) -> None:
         """Raise PlanError for a second frame of a batch, which tasks would skip as a repeated one."""
         topic = str(self._checked.topic)
         with _lock:
@@ -85,6 +85,13 @@ class TransactionalWriter:
                     batch=batch_id,
                 )
             _last_frames[name, topic] = run, batch_id, frame
+
+
+def _run_id(frame: "DataFrame", query: str) -> str:
+    """The id of the query's run. Its job group has it too, but a function for foreachBatch may set another group."""
+    active = frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
+    uuid = frame.sparkSession.sparkContext._jvm.java.util.UUID
+    return str(active.get(uuid.fromString(query)).runId())
 
 
 class OnceWriter(BatchWriter):

@@ -37,7 +37,15 @@ def test_the_last_finished_batch_counts(checkpoint: Path) -> None:
 
 
 def test_a_batch_of_several_sources_has_those_of_topics(checkpoint: Path) -> None:
-    batch(checkpoint, 0, {"a": {"0": 3}}, 1234, None, {"generation": 2, "ranges": {"b": {"1": [4, 9]}}})
+    batch(
+        checkpoint,
+        0,
+        {"a": {"0": 3}},
+        1234,
+        None,
+        {"shard": {"position": "49"}},
+        {"generation": 2, "ranges": {"b": {"1": [4, 9]}}},
+    )
     assert finished_offsets(checkpoint) == {TopicPartition("a", 0): 3, TopicPartition("b", 1): 9}
 
 
@@ -55,6 +63,9 @@ def test_a_folder_that_is_no_checkpoint_is_refused(checkpoint: Path) -> None:
     with pytest.raises(PlanError, match="has no offsets of topics"):
         finished_offsets(checkpoint)
     batch(checkpoint, 1, {"a": {"zero": 3}})
+    with pytest.raises(PlanError, match="has no offsets of topics"):
+        finished_offsets(checkpoint)
+    batch(checkpoint, 2, {"generation": 2, "ranges": {"a": {"0": 3}}})
     with pytest.raises(PlanError, match="not a log of offsets"):
         finished_offsets(checkpoint)
 

@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark gives a stream its position since 4.2")
 
-from kohort import Consumer, TopicPartition
+from kohort import Admin, Consumer, TopicPartition
 from kohort.coordinator_client import Lost, RebalanceCause, RebalanceReason, Revoked, UnknownTopic
 from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange, OptionError
-from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
+from kohort.spark.group_member import MARK, NOTHING, SparkGroupMember, TakenRecords
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
 from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
@@ -181,9 +181,39 @@ def test_a_restart_goes_on_behind_what_was_finished_though_its_commit_was_cut_of
     ]
 
 
+@pytest.mark.proves("S-01")
+def test_a_restart_starts_at_an_offset_that_was_reset(group: str) -> None:
+    """Also at the start of the last finished batch, as if its commit were missing."""
+    place = TopicPartition("t", 0)
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        options = SourceOptions.of(there | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}, streaming=True)
+        fake.produce("t", 0, [(None, b"value")] * 12)
+        one = App(options)
+        try:
+            for _ in range(2):
+                one.execute(one.plan())
+            one.stream.latestOffset(one.at)
+        finally:
+            one.stream.stop()
+        assert fake.group(group).offsets[place].offset == 10
+        with Admin(fake.bootstrap) as admin:
+            admin.reset_offsets(group, {place: 5})
+        again = App(options, one.at)
+        try:
+            assert again.plan()["ranges"] == {"t": {"0": [5, 10]}}
+        finally:
+            again.stream.stop()
+
+
 @pytest.mark.broker
 def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
-    app: Make, topic: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+    app: Make,
+    broker: SelectedBroker,
+    topic: str,
+    group: str,
+    send: Callable[..., None],
+    committed: Callable[[], list[int | None]],
 ) -> None:
     send(topic, varied(30))
     one, two = app(), app()
@@ -197,6 +227,9 @@ def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
         one.execute(end)
         one.step()
         assert committed() == [10, 10, 10]
+        with Consumer(broker.bootstrap, group=group) as consumer:
+            stored = consumer.committed([TopicPartition(topic, number) for number in range(3)])
+        assert {one.metadata for one in stored.values() if one is not None} == {MARK}  # also by the revocation
         send(topic, varied(30))
         until = time.monotonic() + 120
         while len(one.seen) + len(two.seen) < 60 and time.monotonic() < until:

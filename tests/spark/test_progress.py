@@ -44,8 +44,13 @@ def test_without_latest_offsets_there_is_no_lag() -> None:
     """As with PySpark 4.0 and 4.1."""
     assert lag_of(progress(None, {"a": {"0": 15}}, None)) == {A0: PartitionProgress(15, 15, None, 0.0)}
     assert lag_of(progress(None, None, None)) == {}
-    assert lag_of(progress(1, 2, 3)) == {}  # the source `rate`
-    assert lag_of(progress({"seconds": 1}, {"seconds": 2}, None)) == {}
+
+
+@pytest.mark.parametrize(
+    "offset", [2, {"seconds": 2}, {"shard-0": {"position": "49"}}, {"table": {"version": 3}}, {"a": {"0": "3"}}]
+)
+def test_a_source_of_no_topics_is_left_out(offset: Any) -> None:
+    assert lag_of(progress(offset, offset, None)) == {}
 
 
 class ProgressOfConnect(dict[str, Any]):

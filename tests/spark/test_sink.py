@@ -60,6 +60,7 @@ def written(broker: SelectedBroker) -> Callable[..., list[Record]]:
         ({"kafka.transactional.id": "x"}, "cannot be set"),
         ({"kafka.value.serializer": "x"}, "cannot be set"),
         ({"subscribe": "t"}, "unknown option 'subscribe'"),
+        ({"topic": " "}, "no topic is named"),
     ],
 )
 def test_a_wrong_option_is_refused(given: dict[str, str], says: str) -> None:

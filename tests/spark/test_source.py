@@ -183,9 +183,18 @@ def test_what_is_wrong_is_said_on_the_driver(
         read(topic, **options).count()
 
 
-def test_another_schema_is_refused(kohort_spark: Any, broker: SelectedBroker, topic: str) -> None:
-    frame = kohort_spark.read.format("kohort").schema("value string")
-    with pytest.raises(Exception, match="schema of this source is fixed"):
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("value string", "schema of this source is fixed"),
+        ("key binary not null, offset long", r"can be null is NOT NULL \(column=key\)"),
+    ],
+)
+def test_another_schema_is_refused(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, schema: str, says: str
+) -> None:
+    frame = kohort_spark.read.format("kohort").schema(schema)
+    with pytest.raises(Exception, match=says):
         frame.options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).load().count()
 
 
@@ -306,7 +315,7 @@ def test_only_columns_that_are_requested_are_made(
 ) -> None:
     send(topic, varied(30))
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
-    frame = kohort_spark.read.format("kohort").schema("offset long, value binary").options(**options).load()
+    frame = kohort_spark.read.format("kohort").schema("offset long not null, value binary").options(**options).load()
     assert frame.columns == ["offset", "value"]
     found = sorted(((row.offset, None if row.value is None else bytes(row.value)) for row in frame.collect()), key=str)
     assert found == sorted(((n // 3, one.value) for n, one in enumerate(varied(30))), key=str)

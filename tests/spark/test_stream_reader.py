@@ -3,6 +3,7 @@ group."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any
 
 import pytest
@@ -284,3 +285,15 @@ def test_a_limit_is_kept_to_the_offset_and_always_moves(most: int, taken: int) -
     moved = Counter({place: offset - before[place] for place, offset in found.items()})
     assert sum(moved.values()) == taken
     assert all(before[place] <= offset <= max(ends[place], before[place]) for place, offset in found.items())
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 50])
+def test_a_quiet_partition_beside_busy_ones_is_read(most: int) -> None:
+    busy, steady, *quiet = (TopicPartition("t", n) for n in range(5))
+    at = dict.fromkeys((busy, steady, *quiet), 0)
+    ends = {busy: 10_000, steady: 1} | dict.fromkeys(quiet, 1)
+    for _ in range(ceil(len(ends) / most)):
+        at = limited(at, ends, most)
+        ends[busy] += most
+        ends[steady] += 1
+    assert [at[place] for place in quiet] == [1, 1, 1]

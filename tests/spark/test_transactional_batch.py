@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from kohort import Consumer, TopicPartition
+from kohort.coordinator_client import ConfigError
 from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.spark import OptionError, PlanError, TransactionalWriter
 from kohort.spark.sink import SinkOptions
@@ -118,6 +119,11 @@ def test_a_topic_is_needed() -> None:
         TransactionalWriter({"kafka.bootstrap.servers": "h:1"})
 
 
+def test_a_setting_that_excludes_transactions_is_refused_before_the_query_starts() -> None:
+    with pytest.raises(ConfigError, match="a transactional producer has acks=all"):
+        TransactionalWriter({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.acks": "1"})
+
+
 def test_spark_connect_is_refused_before_the_query_starts() -> None:
     writer = TransactionalWriter({"kafka.bootstrap.servers": "h:1", "topic": "t"})
     with pytest.raises(PlanError, match="foreachBatch of Spark Connect runs on the server"):
@@ -137,6 +143,7 @@ def test_two_frames_of_a_batch_need_two_prefixes(
         def halves(frame: Any, batch_id: int) -> None:
             for half, prefix in enumerate(prefixes):
                 values = frame.where(f"id % 2 = {half}").selectExpr("CAST(id AS STRING) AS value", "0 AS partition")
+                kohort_spark.sparkContext.setJobGroup(f"half {half}", "a name for Spark's pages")
                 for _ in range(2):
                     TransactionalWriter(options, prefix=prefix)(values, batch_id)
 
