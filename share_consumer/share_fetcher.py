@@ -765,10 +765,7 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
         on_corrupt="skip_batch",
         max_decompressed_bytes=max_decompressed_bytes,
     )
-    corrupt = [
-        one for one in columns.corrupt if (one.resumed_at or 0) > start
-    ]  # the others have no record from here on
-    missing = UNREADABLE if corrupt else GAP
+    missing = UNREADABLE if columns.corrupt else GAP
     ranges = merged(parked.ranges)
     if not columns.complete:
         ranges, behind = split(ranges, columns.next_offset)
@@ -776,7 +773,7 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
             parked.rest = ParkedFetch(
                 parked.topic, parked.place, parked.records, tuple(behind), parked.life, parked.lock_until
             )
-    parked.error = corrupt[0] if corrupt else None
+    parked.error = columns.corrupt[0] if columns.corrupt else None
     parked.batches = [
         ShareRecords(
             acquired_part(columns, one),
