@@ -3,7 +3,7 @@
 Requests after the start are imported when they are made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kohort.common import TopicPartition
@@ -74,8 +74,13 @@ FIRST_VERSION_OF_MANY_GROUPS = first_version(OffsetFetchRequest, "groups")
 FIRST_VERSION_OF_STABLE = first_version(OffsetFetchRequest, "require_stable")
 # Before, a response was a list of base offsets of segments.
 FIRST_VERSION_OF_ONE_OFFSET = first_version(ListOffsetsPartitionResponse, "offset")
-FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9}  # the newest record (KIP-734), local (KIP-405) and tiered ends
+FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9, -6: 11}
+"""The newest record (KIP-734), local (KIP-405) and tiered ends (KIP-1005), the first not uploaded (KIP-1023)."""
 FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on it needs DESCRIBE on the topic only
+MOST_STORED_BYTES = 1_000_000
+"""Of one request. A broker stores its offsets as one batch, of 1 MiB by default (message.max.bytes)."""
+STORED_OFFSET_BYTES = 64
+"""The most bytes of one offset in the broker's log, without the group, the topic and the metadata string."""
 
 
 class ListFailure(NamedTuple):
@@ -230,6 +235,20 @@ def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
         return request
 
     return build
+
+
+def stored_at_once(group_id: str, offsets: Offsets) -> Iterator[Offsets]:
+    """`offsets` in their order, in parts that a broker stores as one batch each. Without offsets, one empty part."""
+    least = STORED_OFFSET_BYTES + len(group_id.encode())
+    part, size = dict[TopicPartition, OffsetAndMetadata](), 0
+    for partition, to in offsets.items():
+        bytes_more = least + len(partition.topic) + len(to.metadata.encode())
+        size += bytes_more
+        if part and size > MOST_STORED_BYTES:
+            yield part
+            part, size = {}, bytes_more
+        part[partition] = to
+    yield part
 
 
 def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> "OffsetCommitRequest":

@@ -6,6 +6,7 @@ maps error codes to their classes (KIP-1050). A code that is not in the table is
 Otherwise it fails the transaction if the request adds to its contents, and ends the producer if not.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +17,8 @@ from kohort.common.log_context import logger
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
-from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.network.offset_requests import Offsets, stored_at_once
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -120,9 +122,12 @@ OVERDUE: Final[Mapping[TxnState, tuple[str, str]]] = {
 
 @dataclass(slots=True, eq=False)
 class OffsetsOrder:
-    """A group's offsets, to be committed with the transaction."""
+    """A group's offsets, to be committed with the transaction.
 
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    `parts`: those that are not committed yet, in parts of one request each.
+    """
+
+    parts: deque[Offsets]
     group: ConsumerGroupMetadata
     done: bool = False
     error: KohortError | None = None
@@ -215,13 +220,13 @@ class TransactionManager:
             self.raise_cause()
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
-    def order(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> OffsetsOrder:
+    def order(self, offsets: Offsets, group: ConsumerGroupMetadata) -> OffsetsOrder:
         """Queue a group's offsets for commit with the transaction."""
         self._need_id()
         self.may_take_records()
         if not isinstance(group, ConsumerGroupMetadata):
             raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
-        order = OffsetsOrder(offsets, group, done=not offsets)
+        order = OffsetsOrder(deque(stored_at_once(group.group_id, offsets)), group, done=not offsets)
         if offsets:  # under version 2 brokers add no group for none, and refuse to end an empty transaction
             self._orders.append(order)
         return order
@@ -495,7 +500,7 @@ class TransactionManager:
         where = coordinator.endpoint
         self._contents.groups.add(group.group_id)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), to in sorted(order.offsets.items()):
+        for (topic, partition), to in sorted(order.parts[0].items()):
             topics.setdefault(topic, []).append(
                 TxnOffsetCommitRequestPartition(
                     partition_index=partition,
@@ -552,9 +557,11 @@ class TransactionManager:
             self.coordinators.lost(where)
             self._attempts = self._context.failed(self._attempts, now)
         elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
-            order.done = True
-            self._orders.remove(order)
-            self._context.updated()
+            order.parts.popleft()
+            if not order.parts:
+                order.done = True
+                self._orders.remove(order)
+                self._context.updated()
 
     def _await_responses(self) -> bool:
         if self._accumulator.in_flight:

@@ -32,7 +32,7 @@ from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTi
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.metadata_refresh import MetadataRefresher
-from kohort.network.offset_requests import Offsets, commit_request
+from kohort.network.offset_requests import Offsets, commit_request, stored_at_once
 from kohort.network.promise import Promise
 from kohort.protocol.errors import BrokerError, ErrorCode
 
@@ -43,10 +43,6 @@ UNKNOWN_OUTCOME = -1
 NOT_THE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 AUTHORIZATION_CODES = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 LEDGER_LENGTH = 1_000
-MOST_STORED_BYTES = 1_000_000
-"""Of one request. A broker stores its offsets as one batch, of 1 MiB by default (message.max.bytes)."""
-STORED_OFFSET_BYTES = 64
-"""The most bytes of one offset in the broker's log, without the group, the topic and the metadata string."""
 
 OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
 
@@ -306,9 +302,9 @@ class CommitQueue:
         self._flush(now)
         if not due:
             return None
-        count = self._stored_at_once(due)
-        if count < len(due):
-            due = due[:count]
+        wanted = next(stored_at_once(self.group_id, {entry.partition: entry.last for entry in due}))
+        if len(wanted) < len(due):
+            due = due[: len(wanted)]
             for entry in due:  # it comes last next time: otherwise later ones would starve
                 if entry.partition in self._queues:
                     self._queues[entry.partition] = self._queues.pop(entry.partition)
@@ -317,16 +313,7 @@ class CommitQueue:
             entry.sent = identity
             entry.sent_at = now if entry.sent_at is None else entry.sent_at
         self.in_flight = SentCommit(identity, tuple(due))
-        return commit_request(identity, {entry.partition: entry.last for entry in due})
-
-    def _stored_at_once(self, due: list[QueuedCommit]) -> int:
-        """The number of the first of these that a broker stores as one batch."""
-        least, size = STORED_OFFSET_BYTES + len(self.group_id.encode()), 0
-        for place, entry in enumerate(due):
-            size += least + len(entry.partition.topic) + len(entry.metadata.encode())
-            if size > MOST_STORED_BYTES:
-                return place
-        return len(due)
+        return commit_request(identity, wanted)
 
     def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> QueuedCommit | None:
         """The commit of a partition that may be sent now; commits that never may be sent fail."""

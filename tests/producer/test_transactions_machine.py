@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
+from kohort.network import offset_requests
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -179,6 +180,43 @@ def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
     world.until(lambda: order.done)
     assert isinstance(order.error, CommitFailed)
     world.until(lambda: world.state is TxnState.FAILED)
+
+
+def split_order(world: TxnWorld, monkeypatch: pytest.MonkeyPatch) -> OffsetsOrder:
+    """The offsets of five partitions, of which one request has at most two."""
+    monkeypatch.setattr(offset_requests, "MOST_STORED_BYTES", 150)
+    offsets = {TopicPartition("source", number): OffsetAndMetadata(number) for number in range(5)}
+    return world.transactions.order(offsets, ConsumerGroupMetadata("g", 3, "m"))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_that_a_broker_cannot_store_at_once_are_sent_in_turn(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = TxnWorld(version)
+    order = split_order(world, monkeypatch)
+    sent: list[list[int]] = []
+    for code in (0, 14, 0, 0):
+        assert not order.done
+        world.until(lambda: world.pending("TxnOffsetCommit"))
+        (pending,) = world.hold("TxnOffsetCommit")
+        sent.append([one.partition_index for one in pending.request(5).topics[0].partitions])
+        world.codes["TxnOffsetCommit"] = code
+        pending.done(world.carry_out(pending), world.now)
+    assert sent == [[0, 1], [2, 3], [2, 3], [4]]
+    assert order.done
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert world.requested.count("AddOffsetsToTxn") == (version == 1)
+
+
+def test_all_offsets_of_a_call_fail_with_their_first_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = TxnWorld()
+    order = split_order(world, monkeypatch)
+    world.codes["TxnOffsetCommit"] = 22
+    world.until(lambda: order.done)
+    assert isinstance(order.error, CommitFailed)
+    assert world.requested.count("TxnOffsetCommit") == 1
 
 
 def test_a_group_that_may_not_be_asked_about_is_no_matter_of_the_next_transaction() -> None:

@@ -252,8 +252,7 @@ class TransactionWorld(World):
         return -1 if found is None else found.offset
 
     def expected_offset(self) -> int:
-        orders = [one.order for one in self.begun if one.committed and one.order is not None]
-        return orders[-1].offsets[SOURCE].offset if orders else -1
+        return max((number for number, one in enumerate(self.begun, 1) if one.committed and one.order), default=-1)
 
 
 def _committed(partition: FakePartition) -> list[bytes]:
