@@ -7,6 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
+from kohort.network.errors import ForkError
 from kohort.network.metric_spec import ClientMetrics, MetricSpec
 
 Seen = TypeVar("Seen", bound=ClientMetrics)
@@ -74,10 +75,19 @@ class Watched(Protocol[Shown]):
     def metrics(self) -> Shown: ...
 
 
+def _metrics(client: Watched[Seen]) -> Seen | None:
+    """The metrics of a client. None if the client belongs to the parent process."""
+    try:
+        return client.metrics()
+    except ForkError:
+        return None
+
+
 class ClientRegistry(Generic[Seen]):
     """The clients that an exporter reads, each with its own number.
 
-    Several may share their labels. Clients are held by weak references; closed clients are removed.
+    Several may share their labels. Clients are held by weak references; closed clients are removed. A forked child
+    removes the clients of its parent.
     """
 
     def __init__(self, *clients: Watched[Seen]) -> None:
@@ -97,8 +107,8 @@ class ClientRegistry(Generic[Seen]):
         """The current metrics of each open client, with its number."""
         with self._lock:
             known = [(number, reference()) for number, reference in self._clients.items()]
-        found = [(number, client.metrics()) for number, client in known if client is not None]
-        alive = [(number, metrics) for number, metrics in found if not metrics.closed]
+        found = [(number, _metrics(client)) for number, client in known if client is not None]
+        alive = [(number, metrics) for number, metrics in found if metrics is not None and not metrics.closed]
         with self._lock:
             for number in {number for number, _ in known} - {number for number, _ in alive}:
                 self._clients.pop(number, None)

@@ -23,7 +23,8 @@ from kohort.network.exporting.readings import (
     samples,
 )
 from kohort.network.metric_spec import MetricKind
-from tests.coordinator_client.consumer_helpers import numbers, produce, read
+from kohort.testing import FakeBroker
+from tests.coordinator_client.consumer_helpers import in_a_child, numbers, produce, read
 from tests.support.broker_selection import SelectedBroker
 
 LABELS = (*ConsumerMetrics.labels, ConsumerMetrics.client, *PARTITION_LABELS)
@@ -187,6 +188,20 @@ def test_a_watched_consumer_may_go_without_a_close(nothing_yet: ConsumerMetrics)
     del still
     gc.collect()
     assert watch.snapshots() == []
+
+
+@pytest.mark.proves("B-35")
+def test_a_forked_child_exports_its_own_consumers(nothing_yet: ConsumerMetrics) -> None:
+    with FakeBroker() as fake, Consumer(fake.bootstrap, group="g") as inherited:
+        watch = ClientRegistry(inherited)
+
+        def collect() -> None:
+            own = Still(changed(nothing_yet, closed=False))
+            watch.add(own)
+            assert [number for number, _ in watch.snapshots()] == [2]
+
+        assert in_a_child(collect) == []
+        assert [number for number, _ in watch.snapshots()] == [1]
 
 
 def test_a_collection_looks_once(nothing_yet: ConsumerMetrics) -> None:
