@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.optional_libraries import needed
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
+from kohort.network.errors import OperationTimeout
 from kohort.network.process_exit import exit_on_sigterm
 from kohort.share_consumer import ShareConsumer, ShareConsumerConfig
 
@@ -40,6 +41,7 @@ CELL_CHARACTERS = 60
 INTEGER_BYTES = 256
 PAGE_ROWS = 200
 POLL_S = 0.25
+END_S = 1.0
 
 
 class Form(StrEnum):
@@ -112,7 +114,7 @@ def consume(
     value: Annotated[TextOutput, typer.Option(help="The representation of values.")] = TextOutput.UTF8,
     header: Annotated[TextOutput, typer.Option(help="The representation of headers in JSON.")] = TextOutput.UTF8,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing; not with --share.")] = None,
     quiet: Quiet = False,
     share: Annotated[
         str | None,
@@ -131,6 +133,9 @@ def consume(
         if share is not None:
             if start != "earliest" or to != "latest" or partition:
                 raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")
+            if parquet is not None:
+                hint = "records would be accepted before the file is complete; write them with --json"
+                raise KohortError("--share excludes --parquet", hint=hint)
             tick = stack.enter_context(RecordProgress(limit, shown=shown))
             write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value], SHOWN[header]))
             _consume_share(cluster, topic, share, limit, write, tick)
@@ -232,13 +237,17 @@ def _offsets(
 
 
 def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[RecordColumns]:
-    """Yield columns up to each partition's end, and up to the total limit."""
+    """Yield columns up to each partition's end, and up to the total limit.
+
+    The end is lower if the log was truncated.
+    """
     left, waiting = limit if limit is not None else NEVER, dict(ranges)
     if not waiting:
         return
     consumer.assign({one: span.begin for one, span in waiting.items()})
     while waiting and left:
-        for columns in consumer.poll(POLL_S):
+        read = consumer.poll(POLL_S)
+        for columns in read:
             one = TopicPartition(columns.topic, columns.partition)
             if one not in waiting:
                 continue
@@ -253,6 +262,11 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
                 return
         # A gap at the end of a log (an aborted transaction, compaction) moves the position without a record.
         waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < span.stop}
+        if not read and any(span.stop < NEVER for span in waiting.values()):
+            # A new leader may have lost the last records before `stop`. Without a leader, there is no end for now.
+            with suppress(OperationTimeout):
+                ends = consumer.end_offsets(waiting, END_S)
+                waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < ends[one]}
 
 
 def _below(columns: RecordColumns, stop: int) -> int:

@@ -17,7 +17,7 @@ from kohort import Consumer, Producer, TopicPartition
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Call
+from kohort.testing.fake_broker import Alter, Call, Delay
 from tests.coordinator_client.consumer_helpers import numbers, produce
 from tests.support.broker_selection import SelectedBroker
 
@@ -235,6 +235,22 @@ def test_under_read_committed_the_end_is_the_last_stable_offset(
     fake.control("ListOffsets", isolated)
     printed = consumed(fake, capfd, "--json", "-X", "isolation.level=read_committed")
     assert offsets(printed) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.proves("B-38")
+def test_a_log_that_became_shorter_is_read_to_its_new_end(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(4):
+        fake.produce("topic", 0, [(None, b"v")])
+    cut: list[Call] = []
+
+    def truncated(call: Call) -> None:
+        if not cut:
+            cut.append(call)
+            fake.truncate("topic", 0, 2)
+
+    fake.control("Fetch", truncated)
+    fake.control("ListOffsets", lambda _call: Delay(5.0) if cut else None, times=1)  # the end is unknown at first
+    assert offsets(consumed(fake, capfd, "--json")) == [(0, 0), (0, 1)]
 
 
 PARQUET_MAGIC = b"PAR1"  # with which a file begins before anything is written

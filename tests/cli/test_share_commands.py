@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,16 @@ def test_consume_accepts_what_it_has_written(fake: FakeBroker, run: Run) -> None
     assert {record["delivery_count"] for record in records} == {1}
     assert run("group", "lag", "jobs", "--json")["lag"] == 3
     assert "excludes" in run("consume", "work", "--share", "jobs", "--from", "5", code=1)
+
+
+def test_consume_accepts_no_record_for_a_file_that_it_may_not_complete(
+    fake: FakeBroker, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "records.parquet"
+    refused = run("consume", "work", "--share", "jobs", "--limit", "7", "--parquet", str(file), code=1)
+    assert "--share excludes --parquet" in refused
+    assert not file.exists()
+    assert fake.calls_of("ShareAcknowledge") == fake.calls_of("ShareFetch") == []
 
 
 def test_the_admin_refuses_what_a_share_group_does_not_allow(fake: FakeBroker) -> None:
