@@ -146,7 +146,10 @@ class AdminCore(ClientCore[AdminConfig]):
             self._keep(promise, _value_or_error(request.api, outcome))
 
         body = request.request
-        build = body if callable(body) else lambda version: fit(body, version)
+
+        def build(version: int) -> Any:
+            return fit(body(version) if callable(body) else body, version)
+
         pending = PendingRequest(request.api, build, done, self.request_s, request.at_most)
         if request.endpoint is None and request.api in READS:
             self.cluster.send_to_any(pending, now)

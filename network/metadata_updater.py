@@ -14,6 +14,7 @@ from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
 from kohort.network.metadata import TopicsChanged, believable
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.request_manager import earliest
+from kohort.network.request_versions import fit
 from kohort.network.requests import (
     BrokerIdentity,
     Endpoint,
@@ -139,7 +140,9 @@ class MetadataUpdater:
         due = metadata.next_poll_at()
         if due is None or now < due or self.no_broker_available(now) or not (make := metadata.next_request(now)):
             return due
-        pending = PendingRequest("Metadata", lambda _version: make(), self._on_response, self._core.request_s)
+        pending = PendingRequest(
+            "Metadata", lambda version: fit(make(), version), self._on_response, self._core.request_s
+        )
         self.send_to_any(pending, now)
         return metadata.next_poll_at()
 

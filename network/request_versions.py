@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kohort.protocol.apis.fetch import FetchRequest, ForgottenTopic
+from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import Request, first_version
 
@@ -17,11 +18,14 @@ REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "LeaveGroupRequest": ("member_id", "members"),  # KIP-345: with their instance ids
 }
 
+FIRST_WITHOUT_TOPIC_CREATION: Final = first_version(MetadataRequest, "allow_auto_topic_creation")
+
 
 def fit(request: Any, version: int) -> Any:
     """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are.
 
-    Raises UnsupportedVersion where a static member would become another one by that.
+    Raises UnsupportedVersion where a static member would become another one by that, or where the broker would create
+    topics.
     """
     kind: type[Request] = type(request)
     is_static = getattr(request, "group_instance_id", None) is not None
@@ -33,6 +37,14 @@ def fit(request: Any, version: int) -> Any:
             version=version,
             least=since,
             group=request.group_id,
+        )
+    if kind is MetadataRequest and not request.allow_auto_topic_creation and version < FIRST_WITHOUT_TOPIC_CREATION:
+        raise UnsupportedVersion(
+            "the broker is too old: its Metadata requests may create topics",
+            hint="upgrade the broker to 0.11 or newer",
+            api="Metadata",
+            version=version,
+            least=FIRST_WITHOUT_TOPIC_CREATION,
         )
     if kind.__name__ in REPLACED:
         text, many = REPLACED[kind.__name__]

@@ -1,6 +1,7 @@
 """The cluster's view: a value that loses nothing by an incomplete response; and the times of its requests."""
 
 import uuid
+from contextlib import nullcontext
 
 import pytest
 
@@ -14,6 +15,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kohort.protocol.errors import UnsupportedVersion
 from tests.coordinator_client.core_rig import Rig
 
 ID = uuid.UUID(int=7)
@@ -227,6 +229,8 @@ def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None
     rig.turn(0.0)
     (pending,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
     assert pending.request(13).allow_auto_topic_creation is allowed
+    with nullcontext() if allowed else pytest.raises(UnsupportedVersion):  # a broker before 0.11 creates them
+        pending.request(3)
 
 
 def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
