@@ -130,7 +130,7 @@ class Admin:
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
-        groups.delete_groups(self._request_driver(), _apart(names, "groups"))
+        groups.delete_groups(self._request_driver(), _apart(names, "groups", empty=True))
 
     def remove_members(
         self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
@@ -174,7 +174,7 @@ class Admin:
 
         Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a permanent error.
         Leaders that are being elected are awaited within `default_api_timeout_ms`. After that their partitions are
-        missing too.
+        missing too. A leader that cannot be reached raises ConnectionFailed then.
         """
         times = mapping_given(times_ms, "times (ms since 1970)")
         wanted = {partition_given(one): _bounded(time, "a time (ms)", LEAST_TIME) for one, time in times.items()}
@@ -190,7 +190,8 @@ class Admin:
     ) -> list[offsets.OffsetChange]:
         """Commit offsets, limited to the range of the log, for a group without members.
 
-        Returns the changes, also with `dry_run`, which commits nothing. Raises GroupNotEmpty.
+        Returns the changes, also with `dry_run`, which commits nothing. Raises GroupNotEmpty. More offsets than a
+        broker stores at once are committed in parts. If a part fails, earlier parts stay committed.
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
@@ -282,11 +283,11 @@ def _group(group: str) -> str:
     return name_given(group, "group", empty=True)  # empty was valid for simple consumers, and is still listed
 
 
-def _apart(names: tuple[object, ...], field: str) -> tuple[str, ...]:
+def _apart(names: tuple[object, ...], field: str, *, empty: bool = False) -> tuple[str, ...]:
     """Names that were given as separate arguments."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
         raise TypeError(f"{field} must be separate arguments, not {names[0]!r}: write *names")
-    return names_given(cast("tuple[str, ...]", names), field)
+    return names_given(cast("tuple[str, ...]", names), field, empty=empty)
 
 
 def _count(count: int, field: str, most: int) -> int:

@@ -19,6 +19,10 @@ from kohort.protocol.schema import first_version
 
 CONSUMER: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
+ANOTHER_KIND: Final = frozenset(
+    {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION}
+)
+"""The codes of a group that is not of the described kind. A group without a name is INVALID_GROUP_ID: it is classic."""
 FIRST_WITH_RIGHTS: Final = first_version(DescribeGroupsRequest, "include_authorized_operations")
 FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 
@@ -129,7 +133,7 @@ def _describe_consumer_group(driver: RequestDriver, group: str) -> GroupDescript
     except UnsupportedVersion:
         return None
     one = first_of(response.groups, "ConsumerGroupDescribe", group=group)
-    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+    if one.error_code in ANOTHER_KIND:
         return None
     if one.error_code:
         raise group_failure(one.error_code, group, "ConsumerGroupDescribe")

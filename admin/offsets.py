@@ -11,6 +11,7 @@ from kohort.admin.request_driver import RequestDriver
 from kohort.admin.topics import Leaders
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import offset_error
+from kohort.network.errors import ConnectionFailed
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import (
     BEFORE_TOPIC_IDS,
@@ -23,6 +24,7 @@ from kohort.network.offset_requests import (
     list_offsets_request,
     listed_offsets,
     offset_fetch_request,
+    stored_at_once,
 )
 from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError, ErrorCode
@@ -78,9 +80,9 @@ def committed(driver: RequestDriver, group: str) -> dict[TopicPartition, OffsetA
 def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
     """Offsets by timestamp (ms, EARLIEST, LATEST or NEWEST), of the first record not older.
 
-    The offset is -1 if there is no such record. Retries within the call's time while a leader is elected, or does not
-    know yet that it leads. Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a
-    permanent error.
+    The offset is -1 if there is no such record. Retries within the call's time while a leader is elected, cannot be
+    reached, or does not know yet that it leads. Partitions are missing if they do not exist, have no in-sync replica to
+    lead them, or have a permanent error.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     left = dict(wanted)
@@ -97,8 +99,14 @@ def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[
             )
             for leader, all_pending in by_leader.items()
         ]
+        try:
+            responses = driver.all(requests)
+        except ConnectionFailed:  # a leader may have died: metadata has it until another is elected
+            if not driver.retry():
+                raise
+            continue
         coming = set(leaders.coming)
-        for response in driver.all(requests):
+        for response in responses:
             for partition, outcome in listed_offsets(response).items():
                 if not isinstance(outcome, ListFailure):
                     found[partition] = outcome
@@ -137,8 +145,13 @@ def reset(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int], *
 
 
 def store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit offsets for a group without members. Raises GroupNotEmpty."""
-    request = commit_request(ConsumerGroupMetadata(group), {one: OffsetAndMetadata(to) for one, to in offsets.items()})
+    """Commit offsets for a group without members, in parts that a broker stores at once. Raises GroupNotEmpty."""
+    for part in stored_at_once(group, {one: OffsetAndMetadata(to) for one, to in offsets.items()}):
+        _store(driver, group, part)
+
+
+def _store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    request = commit_request(ConsumerGroupMetadata(group), offsets)
     response = driver.of_coordinator(
         group,
         "OffsetCommit",

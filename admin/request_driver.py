@@ -14,7 +14,7 @@ from kohort.admin.admin_core import READS, AdminCore, AdminRequest
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import OperationTimeout
+from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.metadata import WITHOUT_TOPICS
 from kohort.network.network_client import Driver
 from kohort.network.promise import Promise
@@ -25,6 +25,18 @@ COORDINATOR_RETRIABLE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """Retriable coordinator errors: it is loading, not available yet, or another broker."""
+
+COORDINATOR_READS: Final = frozenset(
+    {
+        "ConsumerGroupDescribe",
+        "DescribeGroups",
+        "DescribeShareGroupOffsets",
+        "OffsetFetch",
+        "ShareGroupDescribe",
+        "StreamsGroupDescribe",
+    }
+)
+"""Read-only APIs of a coordinator, which are safe to repeat without a response."""
 
 T = TypeVar("T")
 
@@ -116,10 +128,17 @@ class RequestDriver:
     ) -> Any:
         """The response of the group's coordinator.
 
-        `codes`: the error codes in a response, to recognize that it is not the coordinator.
+        `codes`: the error codes in a response, to recognize that it is not the coordinator. A read-only request is
+        repeated if the coordinator cannot be reached, since another broker replaces it.
         """
         while True:
-            response = self.all([AdminRequest(api, request, self._coordinator(group), at_most)])[0]
+            coordinator = self._coordinator(group)
+            try:
+                response = self.all([AdminRequest(api, request, coordinator, at_most)])[0]
+            except ConnectionFailed:
+                if api not in COORDINATOR_READS or not self.retry():
+                    raise
+                continue
             if not COORDINATOR_RETRIABLE.intersection(codes(response)) or not self.retry():
                 return response
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.groups import (
+    ANOTHER_KIND,
     GroupDescription,
     MemberDescription,
     codes_of_groups,
@@ -58,7 +59,7 @@ def describe_share_group(driver: RequestDriver, group: str) -> GroupDescription 
     except UnsupportedVersion:
         return None
     one = first_of(response.groups, "ShareGroupDescribe", group=group)
-    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+    if one.error_code in ANOTHER_KIND:
         return None
     if one.error_code:
         raise group_failure(one.error_code, group, "ShareGroupDescribe")

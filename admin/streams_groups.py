@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kohort.admin.acl_operations import operations
-from kohort.admin.groups import codes_of_groups, group_failure
+from kohort.admin.groups import ANOTHER_KIND, codes_of_groups, group_failure
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest
-from kohort.protocol.errors import ErrorCode, UnsupportedVersion
+from kohort.protocol.errors import UnsupportedVersion
 
 STREAMS: Final = "streams"
 
@@ -71,7 +71,7 @@ def describe_streams_group(driver: RequestDriver, group: str) -> StreamsGroupDes
     except UnsupportedVersion:
         return None
     one = first_of(response.groups, "StreamsGroupDescribe", group=group)
-    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+    if one.error_code in ANOTHER_KIND:
         return None
     if one.error_code:
         raise group_failure(one.error_code, group, "StreamsGroupDescribe")

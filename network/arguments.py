@@ -55,13 +55,13 @@ def name_given(name: str, field: str, *, empty: bool = False) -> str:
     return name
 
 
-def names_given(names: Iterable[str], field: str) -> tuple[str, ...]:
+def names_given(names: Iterable[str], field: str, *, empty: bool = False) -> tuple[str, ...]:
     """Return valid names. Raises TypeError for a single string in place of a list, and the errors of `name_given`."""
     if isinstance(names, str):
         raise TypeError(f"{field} is a list of names, not one string; write [{names!r}]")
     if not isinstance(names, Iterable):
         raise TypeError(f"{field} is a list of names, not {names!r}")
-    return tuple(name_given(name, f"a name in {field}") for name in names)
+    return tuple(name_given(name, f"a name in {field}", empty=empty) for name in names)
 
 
 def topic_given(topic: str) -> str:

@@ -55,6 +55,18 @@ def test_a_group_is_listed_described_moved_and_deleted(
         assert admin.committed(group) == {}
 
 
+def test_the_group_without_a_name_is_one_of_the_groups(broker: SelectedBroker, topic: str) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.reset_offsets("", {TopicPartition(topic, 0): 0})
+        assert "" in {one.group for one in admin.list_groups()}
+        described = admin.describe_group("")
+        assert (described.type, described.state, described.members) == ("classic", "Empty", ())
+        admin.delete_groups("")
+        for describe in (admin.describe_group, admin.describe_streams_group):
+            with pytest.raises(GroupMissing):
+                describe("")
+
+
 def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group = unique("group")
     with (

@@ -9,6 +9,7 @@ from kohort import Consumer, TopicPartition
 from kohort.admin import Admin, GroupMissing
 from kohort.admin.topics import _is_own
 from kohort.common import KohortError
+from kohort.network import offset_requests
 from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.delete_groups import DeletableGroupResult
 from kohort.protocol.apis.describe_configs import (
@@ -145,3 +146,21 @@ def test_a_group_that_cannot_be_deleted_says_the_reason_of_the_broker() -> None:
         fake.control("DeleteGroups", lambda _call: Alter(lambda response: response._replace(results=(failed,))))
         with pytest.raises(BrokerError, match=r"GROUP_DELETION_FAILED.*a plugin refused"):
             admin.delete_groups("g")
+
+
+def test_a_broker_before_0_11_gets_no_request_that_may_create_topics() -> None:
+    with FakeBroker(topics={"topic": 1}, versions={"Metadata": (0, 3)}) as fake, Admin(fake.bootstrap) as admin:
+        for call in (admin.list_topics, admin.brokers):
+            with pytest.raises(UnsupportedVersion, match=r"0\.11"):
+                call()
+        assert fake.calls_of("Metadata") == []
+
+
+def test_offsets_are_reset_in_parts_that_a_broker_stores_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_requests, "MOST_STORED_BYTES", 300)
+    places = [TopicPartition("topic", number) for number in range(9)]
+    with FakeBroker(topics={"topic": 9}) as fake, Admin(fake.bootstrap) as admin:
+        assert len(admin.reset_offsets("group", dict.fromkeys(places, 0))) == 9
+        assert set(fake.group("group").offsets) == set(places)
+        parts = [call.request.topics[0].partitions for call in fake.calls_of("OffsetCommit")]  # type: ignore[attr-defined]
+        assert [[one.partition_index for one in part] for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]

@@ -1,13 +1,14 @@
 """The time limits of admin calls, and their errors when the admin is closed, dies, or belongs to another process."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from kohort.admin import Admin, AdminClosed
 from kohort.common import KohortError, TopicPartition
-from kohort.network.errors import ForkError, OperationTimeout
+from kohort.network.errors import ConnectionFailed, ForkError, OperationTimeout
 from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
@@ -70,6 +71,20 @@ def test_a_broker_before_3_0_gets_no_request_for_the_newest_record() -> None:
         assert admin.end_offsets([PLACE]) == {PLACE: 1}
         with pytest.raises(UnsupportedVersion, match="does not support"):
             admin.newest_ms([PLACE])
+
+
+@pytest.mark.parametrize(("timestamp", "least"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
+def test_a_special_timestamp_is_sent_from_its_version_on(timestamp: int, least: int) -> None:
+    for version in (least - 1, least):
+        with (
+            FakeBroker(topics={"topic": 1}, versions={"ListOffsets": (1, version)}) as fake,
+            Admin(fake.bootstrap) as admin,
+        ):
+            if version == least:
+                assert admin.offsets_at({PLACE: timestamp}).keys() == {PLACE}
+            else:
+                with pytest.raises(UnsupportedVersion, match="special timestamp"):
+                    admin.offsets_at({PLACE: timestamp})
 
 
 def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:
@@ -183,6 +198,60 @@ def test_a_broker_that_is_not_the_coordinator_any_more_is_looked_up_again() -> N
         fake.control("OffsetFetch", lambda _call: Answer(moved), times=1)
         assert admin.committed("group")[PLACE].offset == 3
         assert len(fake.calls_of("FindCoordinator")) == 2
+
+
+READS = [
+    pytest.param(lambda admin: admin.end_offsets([PLACE]), {PLACE: 1}, id="ListOffsets"),
+    pytest.param(lambda admin: [one.lag for one in admin.lag("group")], [1], id="OffsetFetch"),
+    pytest.param(lambda admin: admin.describe_group("group").state, "Empty", id="describe"),
+]
+
+
+@contextmanager
+def half_dead() -> Iterator[FakeBroker]:
+    """Two brokers. The second is dead; for the first, it still leads the topic and coordinates the group."""
+    with FakeBroker(topics={"topic": 1}, nodes=2) as fake:
+        fake.produce("topic", 0, [(None, b"v")])
+        fake.commit("group", {PLACE: 0})
+        fake.set_leader("topic", 0, 2)
+        fake.move_coordinator("group", 2)
+        fake.stop_node(2)
+        yield fake
+
+
+@pytest.mark.parametrize(("call", "found"), READS)
+def test_a_read_waits_for_the_successor_of_a_dead_broker(call: Callable[[Admin], object], found: object) -> None:
+    with half_dead() as fake, Admin(fake.bootstrap) as admin:
+
+        def elect(call: Call) -> None:
+            if len(fake.calls_of(call.api)) > 3:
+                fake.set_leader("topic", 0, 1)
+                fake.move_coordinator("group", 1)
+
+        for api in ("FindCoordinator", "Metadata"):
+            fake.control(api, elect)
+        assert call(admin) == found
+
+
+@pytest.mark.parametrize(("call", "_found"), READS)
+def test_a_read_without_a_successor_ends_with_the_time_of_the_call(
+    call: Callable[[Admin], object], _found: object
+) -> None:
+    with half_dead() as fake, Admin(fake.bootstrap, default_api_timeout_ms=600) as admin:
+        for _ in range(20):  # a call ends with a time-out instead where a request is in flight at its end
+            with pytest.raises((ConnectionFailed, OperationTimeout)) as raised:
+                call(admin)
+            if isinstance(raised.value, ConnectionFailed):
+                break
+        assert isinstance(raised.value, ConnectionFailed)
+        assert max(len(fake.calls_of(api)) for api in ("FindCoordinator", "Metadata")) > 2
+
+
+def test_a_change_is_not_repeated_if_its_coordinator_may_have_made_it() -> None:
+    with half_dead() as fake, Admin(fake.bootstrap) as admin:
+        with pytest.raises(ConnectionFailed, match="DeleteGroups"):
+            admin.delete_groups("group")
+        assert len(fake.calls_of("FindCoordinator")) == 1
 
 
 def test_groups_of_a_broker_that_has_joined_are_listed() -> None:
