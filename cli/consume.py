@@ -114,7 +114,9 @@ def consume(
     value: Annotated[TextOutput, typer.Option(help="The representation of values.")] = TextOutput.UTF8,
     header: Annotated[TextOutput, typer.Option(help="The representation of headers in JSON.")] = TextOutput.UTF8,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing; not with --share.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Write a Parquet file instead of printing; not with --share.")
+    ] = None,
     quiet: Quiet = False,
     share: Annotated[
         str | None,
