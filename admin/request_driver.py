@@ -143,15 +143,21 @@ class RequestDriver:
                 return response
 
     def of_brokers(self, api: str, request: Any, *, code: Callable[[Any], int]) -> list[Any]:
-        """The responses of all brokers, with retries while a coordinator is loading.
+        """The responses of all brokers to a read-only request, with retries while a coordinator is loading.
 
-        `code`: the error code of a response.
+        `code`: the error code of a response. If a broker cannot be reached, all are requested again, since metadata has
+        a dead broker for some time.
         """
         requested, responses = self._brokers(), dict[int, Any]()
         while True:
-            responses |= zip(
-                requested, self.all([AdminRequest(api, request, one) for one in requested.values()]), strict=True
-            )
+            try:
+                received = self.all([AdminRequest(api, request, one) for one in requested.values()])
+            except ConnectionFailed:
+                if not self.retry():
+                    raise
+                requested, responses = self._brokers(), {}
+                continue
+            responses |= zip(requested, received, strict=True)
             requested = {node: one for node, one in requested.items() if code(responses[node]) in COORDINATOR_RETRIABLE}
             if not requested or not self.retry():
                 return list(responses.values())

@@ -233,7 +233,19 @@ def test_a_read_waits_for_the_successor_of_a_dead_broker(call: Callable[[Admin],
         assert call(admin) == found
 
 
-@pytest.mark.parametrize(("call", "_found"), READS)
+def test_groups_are_listed_once_metadata_has_no_dead_broker() -> None:
+    def alive(response: MetadataResponse) -> MetadataResponse:
+        return response._replace(brokers=tuple(one for one in response.brokers if one.node_id == 1))
+
+    with half_dead() as fake, Admin(fake.bootstrap) as admin:
+        fake.move_coordinator("group", 1)
+        fake.control("Metadata", lambda call: Alter(alive) if len(fake.calls_of("Metadata")) > 3 else None)
+        assert [one.group for one in admin.list_groups()] == ["group"]
+
+
+@pytest.mark.parametrize(
+    ("call", "_found"), [*READS, pytest.param(lambda admin: admin.list_groups(), None, id="ListGroups")]
+)
 def test_a_read_without_a_successor_ends_with_the_time_of_the_call(
     call: Callable[[Admin], object], _found: object
 ) -> None:
