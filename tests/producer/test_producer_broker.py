@@ -252,9 +252,9 @@ def test_what_is_always_so_may_be_written_as_any_other_property(value: Any) -> N
 
 
 def test_other_names_of_librdkafka_are_known() -> None:
-    properties = {"message.timeout.ms": "9000", "compression.codec": "lz4", "max.in.flight": "3"}
+    properties = {"message.timeout.ms": "90000", "compression.codec": "lz4", "max.in.flight": "3"}
     assert ProducerConfig.from_kafka({"bootstrap.servers": "b:1", **properties}) == ProducerConfig.of(
-        bootstrap="b:1", delivery_timeout_ms=9000, compression="lz4", max_in_flight=3
+        bootstrap="b:1", delivery_timeout_ms=90_000, compression="lz4", max_in_flight=3
     )
 
 

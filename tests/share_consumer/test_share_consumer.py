@@ -620,10 +620,11 @@ def test_a_corrupt_batch_of_a_later_part_is_raised_once_and_only_its_records_are
     parts.skip(TOPIC, 0, 17)
     parts.append(TOPIC, 0, three_records())
     with member(parts, max_decompressed_bytes=A_BATCH) as consumer:
-        assert [offsets(next_batch(consumer)) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        found = [offsets(next_batch(consumer)) for _ in range(4)]
+        assert found == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [12, 13, 14]]
         with pytest.raises(CorruptRecord):
             consumer.poll(0)
-        assert [offsets(next_batch(consumer)) for _ in range(2)] == [[12, 13, 14], [17, 18, 19]]
+        assert offsets(next_batch(consumer)) == [17, 18, 19]
         assert consumer.commit() == {}
         start, states = parts.share_states(GROUP, TOPIC, 0)
         assert start == 9
