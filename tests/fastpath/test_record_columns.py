@@ -261,9 +261,9 @@ class TestArrow:
 
     @pytest.mark.parametrize("many", [pa.list_, pa.large_list])
     def test_an_unknown_field_of_headers_is_refused(self, columns: RecordColumns, many: Any) -> None:
-        pair = [("value", pa.binary()), ("key", pa.string())]
-        swapped = columns.to_arrow(pa.schema([("headers", many(pa.struct(pair)))]))["headers"].to_pylist()
-        assert swapped == columns.to_arrow()["headers"].to_pylist()
+        pair = [("key", pa.string()), ("value", pa.binary())]
+        known = columns.to_arrow(pa.schema([("headers", many(pa.struct(pair)))]))["headers"].to_pylist()
+        assert known == columns.to_arrow()["headers"].to_pylist()
         for records in (columns, columns[:0]):
             with pytest.raises(KohortError, match=r"'name' in headers.*key and value"):
                 records.to_arrow(pa.schema([("headers", many(pa.struct([*pair, ("name", pa.string())])))]))
