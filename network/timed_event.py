@@ -76,9 +76,14 @@ def call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None
         return
 
 
+def other_loop(client: str) -> IllegalState:
+    """The error of a call in another event loop than that of the client."""
+    return IllegalState(
+        f"an {client} belongs to the event loop that it was made in", hint="make one in the loop that uses it"
+    )
+
+
 def check_loop(loop: asyncio.AbstractEventLoop, client: str) -> None:
     """Raise IllegalState in another event loop than `loop`, whose tasks alone the client wakes."""
     if asyncio.get_running_loop() is not loop:
-        raise IllegalState(
-            f"an {client} belongs to the event loop that it was made in", hint="make one in the loop that uses it"
-        )
+        raise other_loop(client)

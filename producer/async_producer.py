@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.arguments import seconds_given
-from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import plain
-from kohort.network.timed_event import TimedEvent, call_in
+from kohort.network.timed_event import TimedEvent, call_in, check_loop, other_loop
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.delivery_waiter import overdue
@@ -98,7 +98,7 @@ class _Updates:
         """Wait until a record is settled. Raises the defect that ended the driver."""
         if not delivery.done():
             if get_running_loop() is not self._loop:
-                raise _elsewhere()
+                raise other_loop("AsyncProducer")
             future: asyncio.Future[None] = self._loop.create_future()
             self._awaited.setdefault(delivery.batch, []).append((delivery, future))
             if delivery.done() or self._driver.crashed is not None:  # settled before it was added
@@ -232,7 +232,7 @@ class AsyncProducer(ProducerBase):
         failure.
         """
         if get_running_loop() is not self._loop:
-            raise _elsewhere()
+            raise other_loop("AsyncProducer")
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
@@ -278,8 +278,7 @@ class AsyncProducer(ProducerBase):
         `close` wait for the thread. If it fails then, so does the transaction; without one, the loop's exception
         handler gets the error. `abort` drops the rows, and `begin` waits until the thread has ended.
         """
-        if get_running_loop() is not self._loop:
-            raise _elsewhere()
+        check_loop(self._loop, "AsyncProducer")
         send = partial(copy_context().run, self._producer.send_arrow, topic, data, partition=partition)
         rows = self._loop.run_in_executor(None, send)
         self._rows.add(rows)
@@ -377,8 +376,7 @@ class AsyncProducer(ProducerBase):
         waits for it, and raises its error.
         """
         timeout_s = seconds_given(timeout_s)
-        if get_running_loop() is not self._loop:
-            raise _elsewhere()
+        check_loop(self._loop, "AsyncProducer")
         if self._has_closed:
             return
         if self._closing is None:
@@ -516,8 +514,7 @@ class AsyncProducer(ProducerBase):
 
     async def _change(self, change: Callable[[ProducerCore], T]) -> T:
         """Have the driver's thread change the core; returns the value of `change`, or raises its error."""
-        if get_running_loop() is not self._loop:
-            raise _elsewhere()
+        check_loop(self._loop, "AsyncProducer")
         done: asyncio.Future[None] = self._loop.create_future()
         promise = self._driver.enqueue(change)
         promise.add_done_callback(lambda _promise: call_in(self._loop, partial(_finish, done)))
@@ -535,12 +532,6 @@ class AsyncProducer(ProducerBase):
             return
         with contextlib.suppress(KohortError):  # the error of the block is raised
             await self.close()
-
-
-def _elsewhere() -> IllegalState:
-    return IllegalState(
-        "an AsyncProducer belongs to the event loop that it was made in", hint="make one in the loop that uses it"
-    )
 
 
 def _finish(done: "asyncio.Future[None]") -> None:
