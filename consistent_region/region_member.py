@@ -51,14 +51,14 @@ from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import (
     CLEAN,
     ENDED,
+    PHASES,
     READING,
     SUBMITTING,
+    TRANSITIONS,
     RegionPhase,
     RegionState,
     RegionTrigger,
     Step,
-    after,
-    phase_after,
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
 from kohort.consistent_region.witness import Witness, check_memory
@@ -674,10 +674,10 @@ class RegionMember:
         self._notices.append(RegionNotice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
     def _go(self, trigger: RegionTrigger) -> None:
-        self._state = after(self._state, trigger)
+        self._state = TRANSITIONS[self._state][trigger]
 
     def _go_phase(self, step: Step) -> None:
-        self._phase = phase_after(self._phase, step)
+        self._phase = PHASES[self._phase][step]
 
 
 _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {

@@ -10,9 +10,9 @@ As in the group client, all transitions are here. An absent pair is a defect of 
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
-from kohort.consistent_region.errors import RegionError
+from kohort.common.state_table import state_table
 
 
 class RegionState(Enum):
@@ -91,52 +91,56 @@ class Step(Enum):
 
 _R, _T, _P, _S = RegionState, RegionTrigger, RegionPhase, Step
 
-TRANSITIONS: Final[Mapping[RegionState, Mapping[RegionTrigger, RegionState]]] = {
-    _R.INITIALIZED: {
-        _T.REGISTERED: _R.EVENT_THREAD_STARTED,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.EVENT_THREAD_STARTED: {
-        _T.FIRST_LIFE: _R.SUBSCRIBED,
-        _T.RELAUNCHED: _R.CR_RESET_PENDING,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.SUBSCRIBED: {
-        _T.FETCHED: _R.RECORDS_FETCHED,
-        _T.MUST_RESET: _R.CR_RESET_PENDING,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.RECORDS_FETCHED: {
-        _T.MUST_RESET: _R.CR_RESET_PENDING,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.CR_RESET_PENDING: {
-        _T.WENT_BACK: _R.RESET_COMPLETE,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.RESET_COMPLETE: {
-        _T.FETCHED: _R.RECORDS_FETCHED,
-        _T.MUST_RESET: _R.CR_RESET_PENDING,
-        _T.GAVE_UP: _R.FAILED,
-        _T.CLOSED: _R.CLOSED,
-    },
-    _R.FAILED: {_T.CLOSED: _R.CLOSED},
-    _R.CLOSED: {},
-}
+TRANSITIONS: Final[Mapping[RegionState, Mapping[RegionTrigger, RegionState]]] = state_table(
+    {
+        _R.INITIALIZED: {
+            _T.REGISTERED: _R.EVENT_THREAD_STARTED,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.EVENT_THREAD_STARTED: {
+            _T.FIRST_LIFE: _R.SUBSCRIBED,
+            _T.RELAUNCHED: _R.CR_RESET_PENDING,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.SUBSCRIBED: {
+            _T.FETCHED: _R.RECORDS_FETCHED,
+            _T.MUST_RESET: _R.CR_RESET_PENDING,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.RECORDS_FETCHED: {
+            _T.MUST_RESET: _R.CR_RESET_PENDING,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.CR_RESET_PENDING: {
+            _T.WENT_BACK: _R.RESET_COMPLETE,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.RESET_COMPLETE: {
+            _T.FETCHED: _R.RECORDS_FETCHED,
+            _T.MUST_RESET: _R.CR_RESET_PENDING,
+            _T.GAVE_UP: _R.FAILED,
+            _T.CLOSED: _R.CLOSED,
+        },
+        _R.FAILED: {_T.CLOSED: _R.CLOSED},
+        _R.CLOSED: {},
+    }
+)
 """state -> trigger -> state. What is absent cannot happen."""
 
-PHASES: Final[Mapping[RegionPhase, Mapping[Step, RegionPhase]]] = {
-    _P.OPEN: {_S.BARRIER: _P.DRAINING},
-    _P.DRAINING: {_S.EMPTIED: _P.DRAINED, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
-    _P.DRAINED: {_S.CUT: _P.WRITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
-    _P.WRITING: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
-    _P.AWAITING: {_S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
-}
+PHASES: Final[Mapping[RegionPhase, Mapping[Step, RegionPhase]]] = state_table(
+    {
+        _P.OPEN: {_S.BARRIER: _P.DRAINING},
+        _P.DRAINING: {_S.EMPTIED: _P.DRAINED, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+        _P.DRAINED: {_S.CUT: _P.WRITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+        _P.WRITING: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+        _P.AWAITING: {_S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+    }
+)
 """phase -> step -> phase."""
 
 CLEAN: Final = frozenset({_R.SUBSCRIBED, _R.RESET_COMPLETE})
@@ -149,33 +153,3 @@ SUBMITTING: Final = frozenset({_P.OPEN, _P.WRITING, _P.AWAITING})
 """Phases in which records are submitted, unless the member requested the checkpoint."""
 
 ENDED: Final = frozenset({_R.FAILED, _R.CLOSED})
-
-
-class IllegalRegionTransition(RegionError):
-    """The machine requested a transition that the tables do not have: a defect of this library, never of the user."""
-
-
-_A = TypeVar("_A", RegionState, RegionPhase)
-_B = TypeVar("_B", RegionTrigger, Step)
-
-
-def after(state: RegionState, trigger: RegionTrigger) -> RegionState:
-    """Return the state that `trigger` leads to. Raises `IllegalTransition` if the table has none."""
-    return _looked_up(TRANSITIONS, state, trigger)
-
-
-def phase_after(phase: RegionPhase, step: Step) -> RegionPhase:
-    """As `after`, for the checkpoint's phase."""
-    return _looked_up(PHASES, phase, step)
-
-
-def _looked_up(table: Mapping[_A, Mapping[_B, _A]], state: _A, trigger: _B) -> _A:
-    try:
-        return table[state][trigger]
-    except KeyError:
-        raise IllegalRegionTransition(
-            "the table has no such transition",
-            hint="this is a bug in kohort: please report it",
-            state=state.name,
-            trigger=trigger.name,
-        ) from None

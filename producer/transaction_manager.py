@@ -35,7 +35,7 @@ from kohort.producer.errors import ProducerFenced, TransactionAborted
 from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, ProducerId
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.record_accumulator import RecordAccumulator
-from kohort.producer.transaction_states import TxnState, TxnTrigger, after
+from kohort.producer.transaction_states import TRANSITIONS, TxnState, TxnTrigger
 from kohort.producer.transaction_version import ANY, NO_TRANSACTIONS, V1, Limits, agreed
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import (
@@ -358,7 +358,7 @@ class TransactionManager:
         self._orders.clear()
 
     def _go(self, trigger: TxnTrigger) -> None:
-        self.state = after(self.state, trigger)
+        self.state = TRANSITIONS[self.state][trigger]
         self._context.updated()
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()

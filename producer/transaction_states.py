@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from kohort.common.state_table import state_table
+
 
 class TxnState(Enum):
     """The states of a producer."""
@@ -37,29 +39,45 @@ class TxnTrigger(Enum):
 
 _S, _T = TxnState, TxnTrigger
 
-TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
-    (_S.IDENTIFYING, _T.IDENTIFIED): _S.IDLE,
-    (_S.IDLE, _T.BEGUN): _S.OPEN,
-    (_S.OPEN, _T.COMMIT_REQUESTED): _S.COMMITTING,
-    (_S.OPEN, _T.ABORT_REQUESTED): _S.ABORTING,
-    (_S.COMMITTING, _T.ENDED): _S.IDLE,
-    (_S.ABORTING, _T.ENDED): _S.IDLE,
-    (_S.OPEN, _T.FAILED): _S.FAILING,
-    (_S.COMMITTING, _T.FAILED): _S.FAILING,
-    (_S.ABORTING, _T.FAILED): _S.FAILING,
-    (_S.FAILING, _T.IDENTIFIED): _S.FAILED,
-    (_S.FAILING, _T.ENDED): _S.FAILED,
-    (_S.FAILED, _T.ABORT_REQUESTED): _S.IDLE,
-    # After 32,767 epochs, an idempotent producer requests another id.
-    (_S.IDLE, _T.FAILED): _S.IDENTIFYING,
-    **{(state, _T.DIED): _S.DEAD for state in _S if state is not _S.DEAD},
-}
-
+TRANSITIONS: Final[Mapping[TxnState, Mapping[TxnTrigger, TxnState]]] = state_table(
+    {
+        _S.IDENTIFYING: {
+            _T.IDENTIFIED: _S.IDLE,
+            _T.DIED: _S.DEAD,
+        },
+        _S.IDLE: {
+            _T.BEGUN: _S.OPEN,
+            _T.FAILED: _S.IDENTIFYING,  # after 32,767 epochs, an idempotent producer requests another id
+            _T.DIED: _S.DEAD,
+        },
+        _S.OPEN: {
+            _T.COMMIT_REQUESTED: _S.COMMITTING,
+            _T.ABORT_REQUESTED: _S.ABORTING,
+            _T.FAILED: _S.FAILING,
+            _T.DIED: _S.DEAD,
+        },
+        _S.COMMITTING: {
+            _T.ENDED: _S.IDLE,
+            _T.FAILED: _S.FAILING,
+            _T.DIED: _S.DEAD,
+        },
+        _S.ABORTING: {
+            _T.ENDED: _S.IDLE,
+            _T.FAILED: _S.FAILING,
+            _T.DIED: _S.DEAD,
+        },
+        _S.FAILING: {
+            _T.IDENTIFIED: _S.FAILED,
+            _T.ENDED: _S.FAILED,
+            _T.DIED: _S.DEAD,
+        },
+        _S.FAILED: {
+            _T.ABORT_REQUESTED: _S.IDLE,
+            _T.DIED: _S.DEAD,
+        },
+        _S.DEAD: {},
+    }
+)
 
 UNSETTLED: Final = frozenset({_S.IDENTIFYING, _S.COMMITTING, _S.ABORTING})
 """States that end by themselves, and after which a transaction may begin."""
-
-
-def after(state: TxnState, trigger: TxnTrigger) -> TxnState:
-    """Return the next state. Raises KeyError if the table has no such transition."""
-    return TRANSITIONS[state, trigger]

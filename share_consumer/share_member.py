@@ -16,7 +16,7 @@ from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer.errors import ShareGroupsUnsupported
-from kohort.share_consumer.states import ShareState, ShareTrigger, after
+from kohort.share_consumer.states import TRANSITIONS, ShareState, ShareTrigger
 
 JOIN, LEAVE = 0, -1
 FIRST_ASSIGNMENT_S: Final = 0.25
@@ -231,7 +231,7 @@ class ShareMember:
         self._whole, self._due = True, 0.0
 
     def _to(self, trigger: ShareTrigger) -> None:
-        self.state = after(self.state, trigger)
+        self.state = TRANSITIONS[self.state][trigger]
 
 
 def heartbeat_error(response: ShareGroupHeartbeatResponse, group: str) -> KohortError:

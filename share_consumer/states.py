@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from kohort.common.errors import KohortError
+from kohort.common.state_table import state_table
 
 
 class ShareState(Enum):
@@ -53,41 +53,35 @@ class ShareTrigger(Enum):
 
 _S, _T = ShareState, ShareTrigger
 
-TRANSITIONS: Final[Mapping[ShareState, Mapping[ShareTrigger, ShareState]]] = {
-    _S.OUT: {
-        _T.SUBSCRIBED: _S.JOINING,
-        _T.GAVE_UP: _S.FAILED,
-    },
-    _S.JOINING: {
-        _T.JOINED: _S.STABLE,
-        _T.FENCED: _S.JOINING,
-        _T.STALLED: _S.STALLED,
-        _T.MUST_LEAVE: _S.LEAVING,
-        _T.LEFT: _S.OUT,
-        _T.GAVE_UP: _S.FAILED,
-    },
-    _S.STABLE: {
-        _T.FENCED: _S.JOINING,
-        _T.STALLED: _S.STALLED,
-        _T.MUST_LEAVE: _S.LEAVING,
-        _T.GAVE_UP: _S.FAILED,
-    },
-    _S.STALLED: {
-        _T.POLLED_AGAIN: _S.JOINING,
-        _T.LEFT: _S.OUT,
-        _T.GAVE_UP: _S.FAILED,
-    },
-    _S.LEAVING: {
-        _T.LEFT: _S.OUT,
-        _T.GAVE_UP: _S.FAILED,
-    },
-    _S.FAILED: {},
-}
-
-
-def after(state: ShareState, trigger: ShareTrigger) -> ShareState:
-    """The next state. Raises KohortError for a pair that the table lacks."""
-    following = TRANSITIONS[state].get(trigger)
-    if following is None:
-        raise KohortError("a transition that the table lacks: please report it", state=state.name, trigger=trigger.name)
-    return following
+TRANSITIONS: Final[Mapping[ShareState, Mapping[ShareTrigger, ShareState]]] = state_table(
+    {
+        _S.OUT: {
+            _T.SUBSCRIBED: _S.JOINING,
+            _T.GAVE_UP: _S.FAILED,
+        },
+        _S.JOINING: {
+            _T.JOINED: _S.STABLE,
+            _T.FENCED: _S.JOINING,
+            _T.STALLED: _S.STALLED,
+            _T.MUST_LEAVE: _S.LEAVING,
+            _T.LEFT: _S.OUT,
+            _T.GAVE_UP: _S.FAILED,
+        },
+        _S.STABLE: {
+            _T.FENCED: _S.JOINING,
+            _T.STALLED: _S.STALLED,
+            _T.MUST_LEAVE: _S.LEAVING,
+            _T.GAVE_UP: _S.FAILED,
+        },
+        _S.STALLED: {
+            _T.POLLED_AGAIN: _S.JOINING,
+            _T.LEFT: _S.OUT,
+            _T.GAVE_UP: _S.FAILED,
+        },
+        _S.LEAVING: {
+            _T.LEFT: _S.OUT,
+            _T.GAVE_UP: _S.FAILED,
+        },
+        _S.FAILED: {},
+    }
+)

@@ -10,7 +10,12 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.member_timers import MemberSettings, MemberTimers
 from kohort.coordinator_client.group.ready import Send
-from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, StateTracker, coordinator_after
+from kohort.coordinator_client.group.states import (
+    COORDINATOR_TRANSITIONS,
+    CoordinatorState,
+    CoordinatorTrigger,
+    StateTracker,
+)
 from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent
 from kohort.coordinator_client.subscription_state import AssignedPartitions, Subscription
 from kohort.network.find_coordinator import CoordinatorNode
@@ -45,14 +50,14 @@ class CoordinatorSearch:
         return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
 
     def requested(self) -> None:
-        self.state = coordinator_after(self.state, CoordinatorTrigger.SENT)
+        self.state = COORDINATOR_TRANSITIONS[self.state][CoordinatorTrigger.SENT]
 
     def found(self, coordinator: CoordinatorNode) -> None:
-        self.state = coordinator_after(self.state, CoordinatorTrigger.FOUND)
+        self.state = COORDINATOR_TRANSITIONS[self.state][CoordinatorTrigger.FOUND]
         self.coordinator = coordinator
 
     def not_found(self, now: float) -> None:
-        self.state = coordinator_after(self.state, CoordinatorTrigger.NOT_FOUND)
+        self.state = COORDINATOR_TRANSITIONS[self.state][CoordinatorTrigger.NOT_FOUND]
         self.failures += 1
         self.retry_at = now + self._settings.backoff_s(self.failures)
 
@@ -61,7 +66,7 @@ class CoordinatorSearch:
 
         The first search after a success starts at once.
         """
-        self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
+        self.state = COORDINATOR_TRANSITIONS[self.state][CoordinatorTrigger.GONE]
         self.coordinator = None
         self.retry_at = now + self._settings.backoff_s(self.failures)
         self.failures += 1

@@ -23,9 +23,9 @@ from enum import Enum
 from math import inf
 from typing import Final, TypeVar
 
-from kohort.common.errors import KohortError
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.state_table import state_table
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.hooks import RebalanceCause
 from kohort.network.notices import Notice
@@ -145,145 +145,151 @@ class CoordinatorTrigger(Enum):
 
 _M, _T = MemberState, Trigger
 
-TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
-    _M.OUT: {
-        _T.SUBSCRIBED: _M.JOINING,
-        _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.LOSING: {
-        _T.FREE_TO_JOIN: _M.JOINING,
-        _T.FREE_TO_LEAVE: _M.LEAVING,
-        _T.FREE_TO_STOP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.REVOKING: {
-        _T.LET_GO: _M.COMMITTING,
-        _T.FREE_TO_JOIN: _M.JOINING,
-        _T.FREE_TO_TAKE: _M.ASSIGNING,
-        _T.FREE_TO_LEAVE: _M.LEAVING,
-        _T.FREE_TO_STOP: _M.FAILED,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.LOST: _M.LOSING,
-        _T.STALLED: _M.STALLED,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.COMMITTING: {
-        _T.FREE_TO_JOIN: _M.JOINING,
-        _T.FREE_TO_TAKE: _M.ASSIGNING,
-        _T.FREE_TO_LEAVE: _M.LEAVING,
-        _T.FREE_TO_STOP: _M.FAILED,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.LOST: _M.LOSING,
-        _T.STALLED: _M.STALLED,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.JOINING: {
-        _T.JOINED: _M.SYNCING,
-        _T.LEADS: _M.PLANNING,
-        _T.AGAIN: _M.JOINING,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-    _M.PLANNING: {
-        _T.PLANNED: _M.SYNCING,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-    _M.SYNCING: {
-        _T.ASSIGNED: _M.ASSIGNING,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.AGAIN: _M.JOINING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-    _M.ASSIGNING: {
-        _T.TAKEN: _M.STABLE,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.STABLE: {
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_JOIN: _M.JOINING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-    _M.STALLED: {
-        _T.LOST: _M.LOSING,
-        _T.POLLED_AGAIN: _M.JOINING,
-        _T.GAVE_UP: _M.FAILED,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.LEAVING: {
-        _T.LEFT: _M.OUT,
-        _T.SUBSCRIBED: _M.JOINING,
-        _T.CLOSED: _M.CLOSED,
-    },
-    _M.FAILED: {
-        _T.SUBSCRIBED: _M.JOINING,
-        _T.MUST_LEAVE: _M.LEAVING,
-    },
-    _M.CLOSED: {},
-}
+TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = state_table(
+    {
+        _M.OUT: {
+            _T.SUBSCRIBED: _M.JOINING,
+            _T.GAVE_UP: _M.FAILED,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.LOSING: {
+            _T.FREE_TO_JOIN: _M.JOINING,
+            _T.FREE_TO_LEAVE: _M.LEAVING,
+            _T.FREE_TO_STOP: _M.FAILED,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.REVOKING: {
+            _T.LET_GO: _M.COMMITTING,
+            _T.FREE_TO_JOIN: _M.JOINING,
+            _T.FREE_TO_TAKE: _M.ASSIGNING,
+            _T.FREE_TO_LEAVE: _M.LEAVING,
+            _T.FREE_TO_STOP: _M.FAILED,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.LOST: _M.LOSING,
+            _T.STALLED: _M.STALLED,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.COMMITTING: {
+            _T.FREE_TO_JOIN: _M.JOINING,
+            _T.FREE_TO_TAKE: _M.ASSIGNING,
+            _T.FREE_TO_LEAVE: _M.LEAVING,
+            _T.FREE_TO_STOP: _M.FAILED,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.LOST: _M.LOSING,
+            _T.STALLED: _M.STALLED,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.JOINING: {
+            _T.JOINED: _M.SYNCING,
+            _T.LEADS: _M.PLANNING,
+            _T.AGAIN: _M.JOINING,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+        _M.PLANNING: {
+            _T.PLANNED: _M.SYNCING,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+        _M.SYNCING: {
+            _T.ASSIGNED: _M.ASSIGNING,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.AGAIN: _M.JOINING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+        _M.ASSIGNING: {
+            _T.TAKEN: _M.STABLE,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.STABLE: {
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.MUST_JOIN: _M.JOINING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+        _M.STALLED: {
+            _T.LOST: _M.LOSING,
+            _T.POLLED_AGAIN: _M.JOINING,
+            _T.GAVE_UP: _M.FAILED,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.LEAVING: {
+            _T.LEFT: _M.OUT,
+            _T.SUBSCRIBED: _M.JOINING,
+            _T.CLOSED: _M.CLOSED,
+        },
+        _M.FAILED: {
+            _T.SUBSCRIBED: _M.JOINING,
+            _T.MUST_LEAVE: _M.LEAVING,
+        },
+        _M.CLOSED: {},
+    }
+)
 """state -> trigger -> state. An absent pair is impossible. `docs/states.md` is drawn from this table.
 
 States without `CLOSED` end at once at close, by a revocation or a leave."""
 
-CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
-    **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
-    _M.REVOKING: TRANSITIONS[_M.REVOKING],
-    _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
-    # A member that subscribes again during a revocation joins with partitions.
-    _M.JOINING: {
-        _T.ASSIGNED: _M.ASSIGNING,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.LOST: _M.LOSING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-    _M.ASSIGNING: TRANSITIONS[_M.ASSIGNING],
-    _M.STABLE: {
-        _T.ASSIGNED: _M.ASSIGNING,
-        _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_LEAVE: _M.LEAVING,
-        _T.LOST: _M.LOSING,
-        _T.LOST_NOTHING: _M.JOINING,
-        _T.STALLED: _M.STALLED,
-        _T.GAVE_UP: _M.FAILED,
-    },
-}
+CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = state_table(
+    {
+        **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
+        _M.REVOKING: TRANSITIONS[_M.REVOKING],
+        _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
+        # A member that subscribes again during a revocation joins with partitions.
+        _M.JOINING: {
+            _T.ASSIGNED: _M.ASSIGNING,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.LOST: _M.LOSING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+        _M.ASSIGNING: TRANSITIONS[_M.ASSIGNING],
+        _M.STABLE: {
+            _T.ASSIGNED: _M.ASSIGNING,
+            _T.MUST_REVOKE: _M.REVOKING,
+            _T.MUST_LEAVE: _M.LEAVING,
+            _T.LOST: _M.LOSING,
+            _T.LOST_NOTHING: _M.JOINING,
+            _T.STALLED: _M.STALLED,
+            _T.GAVE_UP: _M.FAILED,
+        },
+    }
+)
 """The table for the consumer group protocol (KIP-848), where the coordinator assigns. There is no planning and no sync.
 A member gets its assignment in heartbeat responses, without joining again."""
 
 _C, _U = CoordinatorState, CoordinatorTrigger
 
-COORDINATOR_TRANSITIONS: Final[Mapping[CoordinatorState, Mapping[CoordinatorTrigger, CoordinatorState]]] = {
-    _C.UNKNOWN: {_U.SENT: _C.LOOKING},
-    _C.LOOKING: {_U.FOUND: _C.KNOWN, _U.NOT_FOUND: _C.UNKNOWN},
-    _C.KNOWN: {_U.GONE: _C.UNKNOWN},
-}
+COORDINATOR_TRANSITIONS: Final[Mapping[CoordinatorState, Mapping[CoordinatorTrigger, CoordinatorState]]] = state_table(
+    {
+        _C.UNKNOWN: {_U.SENT: _C.LOOKING},
+        _C.LOOKING: {_U.FOUND: _C.KNOWN, _U.NOT_FOUND: _C.UNKNOWN},
+        _C.KNOWN: {_U.GONE: _C.UNKNOWN},
+    }
+)
 
 HEARTBEATING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.PLANNING, _M.SYNCING, _M.ASSIGNING, _M.STABLE})
 """States with heartbeats. Not JOINING: the coordinator counts a member with a pending join as alive."""
@@ -297,40 +303,6 @@ REBALANCING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.JOINING, _M.PLANN
 COMMITS_HELD: Final = frozenset({_M.PLANNING, _M.SYNCING})
 """States in which a coordinator refuses every commit, so commits are held. While a join is in flight the old generation
 is still valid. A commit that loses that race is held, not failed."""
-
-
-class IllegalTransition(KohortError):
-    """A transition that the table does not have: a defect of this library, never of the user."""
-
-
-def after(
-    state: MemberState,
-    trigger: Trigger,
-    table: Mapping[MemberState, Mapping[Trigger, MemberState]] = TRANSITIONS,
-) -> MemberState:
-    """The state that `trigger` leads to. Raises `IllegalTransition` if the table has none."""
-    try:
-        return table[state][trigger]
-    except KeyError:
-        raise IllegalTransition(
-            "the table has no such transition",
-            hint="this is a bug in kohort: please report it",
-            state=state.name,
-            trigger=trigger.name,
-        ) from None
-
-
-def coordinator_after(state: CoordinatorState, trigger: CoordinatorTrigger) -> CoordinatorState:
-    """As `after`, for the coordinator's machine."""
-    try:
-        return COORDINATOR_TRANSITIONS[state][trigger]
-    except KeyError:
-        raise IllegalTransition(
-            "the table has no such transition",
-            hint="this is a bug in kohort: please report it",
-            state=state.name,
-            trigger=trigger.name,
-        ) from None
 
 
 # ---------------------------------------------------------------------------------------------------------- the history
@@ -483,7 +455,7 @@ class StateTracker:
 
     def transition(self, trigger: Trigger) -> None:
         """The only place that changes the state."""
-        came_from, self.state = self.state, after(self.state, trigger, self._table)
+        came_from, self.state = self.state, self._table[self.state][trigger]
         if self.state is came_from:
             return  # another attempt: it has been in this state since it came here first
         self.since = self.now

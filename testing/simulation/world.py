@@ -14,6 +14,8 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
+from kohort.common.errors import KohortError
+from kohort.common.state_table import IllegalTransition
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
@@ -457,7 +459,7 @@ class World:
             node.turn()
         except Killed:
             self._end(node, "killed")
-        except RegionError as error:
+        except (RegionError, IllegalTransition) as error:
             node.failed_turns += node.failures > failures
             known = isinstance(error, REASONS) or (self.copied and isinstance(error, StoreLost | StoreWentBack))
             known = known or (bool(self.log.former) and self._lost_log(error))
@@ -487,7 +489,7 @@ class World:
             self.running[-1].requests += 1
             self.running[-1].failures += failed
 
-    def _lost_log(self, error: RegionError) -> bool:
+    def _lost_log(self, error: KohortError) -> bool:
         """True if a member ended because records are not in the log any more. An operator comes soon."""
         soon = self.now + self.chance.choice([0.2, 2.0])
         if isinstance(error, TopicRecreatedError):

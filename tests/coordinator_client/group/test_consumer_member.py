@@ -7,7 +7,6 @@ import pytest
 
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import states as walking
 from kohort.coordinator_client.group.error_actions import (
     CommitVerdict,
     GroupProtocolError,
@@ -15,7 +14,7 @@ from kohort.coordinator_client.group.error_actions import (
     UnreleasedInstance,
     commit_verdict,
 )
-from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState, Trigger, after
+from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState, StateTracker, Trigger
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
 from kohort.coordinator_client.subscription_state import PauseMarks, Subscription
 from kohort.network.errors import AuthorizationFailed
@@ -875,12 +874,13 @@ def test_every_request_can_be_built_in_every_version_that_can_say_it() -> None:
 def test_under_any_events_no_walk_leaves_the_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[MemberState, Trigger]] = set()
 
-    def recorded(state: MemberState, trigger: Trigger, table: object) -> MemberState:
-        assert table is CONSUMER_GROUP_TRANSITIONS
-        taken.add((state, trigger))
-        return after(state, trigger, CONSUMER_GROUP_TRANSITIONS)
+    def recorded(tracker: StateTracker, trigger: Trigger) -> None:
+        assert tracker._table is CONSUMER_GROUP_TRANSITIONS
+        taken.add((tracker.state, trigger))
+        transition(tracker, trigger)
 
-    monkeypatch.setattr(walking, "after", recorded)
+    transition = StateTracker.transition
+    monkeypatch.setattr(StateTracker, "transition", recorded)
     chance = random.Random(seed)
     rig = EpochRig(max_poll_interval_ms=20_000, instance_id=chance.choice([None, "i"]))
     rig.topics(t=8, u=8)

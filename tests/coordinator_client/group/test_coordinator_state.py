@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.common.state_table import IllegalTransition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.member_context import CoordinatorSearch
 from kohort.coordinator_client.group.member_timers import MemberSettings
-from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
+from kohort.coordinator_client.group.states import CoordinatorState
 from kohort.network.find_coordinator import CoordinatorNode, coordinator_partition
 from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

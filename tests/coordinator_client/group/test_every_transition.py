@@ -1,14 +1,12 @@
 """F-08: each edge of the transition table has a walk that takes it, and no walk takes one that is not there."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import states as machine
-from kohort.coordinator_client.group.states import TRANSITIONS, MemberState, Trigger, after
+from kohort.coordinator_client.group.states import TRANSITIONS, StateTracker, Trigger
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative
 
@@ -213,11 +211,12 @@ EDGES = [f"{state.name} {trigger.name}" for state, row in TRANSITIONS.items() fo
 def test_each_edge_has_a_walk_that_takes_it(edge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
 
-    def recorded(state: MemberState, trigger: Trigger, *table: Any) -> MemberState:
-        taken.append(f"{state.name} {trigger.name}")
-        return after(state, trigger, *table)
+    def recorded(tracker: StateTracker, trigger: Trigger) -> None:
+        taken.append(f"{tracker.state.name} {trigger.name}")
+        transition(tracker, trigger)
 
-    monkeypatch.setattr(machine, "after", recorded)
+    transition = StateTracker.transition
+    monkeypatch.setattr(StateTracker, "transition", recorded)
     WALKS[edge]()
     assert edge in taken
 

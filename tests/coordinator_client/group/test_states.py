@@ -10,11 +10,8 @@ from kohort.coordinator_client.group.states import (
     TRANSITIONS,
     CoordinatorState,
     CoordinatorTrigger,
-    IllegalTransition,
     MemberState,
     Trigger,
-    after,
-    coordinator_after,
 )
 
 
@@ -42,28 +39,6 @@ def test_every_state_can_be_reached_and_every_state_can_end() -> None:
     assert _reachable(MemberState.OUT) == set(MemberState)
     assert all(MemberState.CLOSED in _reachable(state) for state in MemberState)
     assert TRANSITIONS[MemberState.CLOSED] == {}
-
-
-@pytest.mark.proves("F-08")
-@pytest.mark.parametrize("state", MemberState)
-@pytest.mark.parametrize("trigger", Trigger)
-def test_what_is_not_in_the_table_is_refused(state: MemberState, trigger: Trigger) -> None:
-    if trigger in TRANSITIONS[state]:
-        assert after(state, trigger) is TRANSITIONS[state][trigger]
-    else:
-        with pytest.raises(IllegalTransition) as caught:
-            after(state, trigger)
-        assert caught.value.place == {"state": state.name, "trigger": trigger.name}
-
-
-@pytest.mark.parametrize("state", CoordinatorState)
-@pytest.mark.parametrize("trigger", CoordinatorTrigger)
-def test_the_coordinators_table_likewise(state: CoordinatorState, trigger: CoordinatorTrigger) -> None:
-    if trigger in COORDINATOR_TRANSITIONS[state]:
-        assert coordinator_after(state, trigger) is COORDINATOR_TRANSITIONS[state][trigger]
-    else:
-        with pytest.raises(IllegalTransition):
-            coordinator_after(state, trigger)
 
 
 @pytest.mark.proves("F-14")
