@@ -29,7 +29,7 @@ class Rebalance(Enum):
 class MemberSubscription(NamedTuple):
     """A member's subscription in JoinGroup, with the fields of the consumer protocol, version 3.
 
-    `rack_id` is None from an assignor; the client sets it.
+    `rack_id` is None from an assignor, and `generation_id` may be -1; the client sets them.
     """
 
     topics: tuple[str, ...]

@@ -257,7 +257,7 @@ class Gathering(MemberComponent):
             )
             self._tracker.cause = cause
             # An equal join would return the same assignment.
-            self._owned.claimed_generation = self._membership.identity.generation
+            self._owned.end_generation(self._membership.identity.generation)
             self._back_off(str(cause))
             self._membership.join_again(str(cause))
             return

@@ -187,7 +187,7 @@ def write_subscription(
     Raises `AssignorFailed` for any exception of the assignor.
     """
     try:
-        return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
+        return _written(assignor.subscription(sorted(topics), sorted(owned), generation), generation, rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
         reported = f"{type(error).__name__}: {error}"
         raise AssignorFailed(
@@ -195,7 +195,7 @@ def write_subscription(
         ) from error
 
 
-def _written(reported: MemberSubscription, rack_id: str | None) -> bytes:
+def _written(reported: MemberSubscription, generation: int, rack_id: str | None) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(reported.owned_partitions):
         by_topic.setdefault(topic, []).append(number)
@@ -206,7 +206,8 @@ def _written(reported: MemberSubscription, rack_id: str | None) -> bytes:
             owned_partitions=tuple(
                 TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
             ),
-            generation_id=reported.generation_id,
+            # Without it, a follower's joins could be equal. A coordinator rebalances only for one that differs.
+            generation_id=generation if reported.generation_id == NO_GENERATION else reported.generation_id,
             rack_id=reported.rack_id if reported.rack_id is not None else rack_id,
         )
     )

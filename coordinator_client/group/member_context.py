@@ -316,7 +316,7 @@ class OwnedPartitions:
     called in the order of the events, each before its consequences.
 
     `assignment`: the owned partitions. `newly_assigned`: those of the last sync, until their `on_assigned` is done.
-    `previously_owned`, `last_generation`: the result of the last assignment, for sticky assignors.
+    `previously_owned`, `last_generation`: the result of the last assignment that came, for sticky assignors.
     `claimed_generation`: the last generation that ended for this member, by an assignment or by a refusal of one.
     `hook`: the due call. `callback_running`: the caller has taken it.
     """
@@ -351,6 +351,10 @@ class OwnedPartitions:
     def accept(self, generation: int) -> None:
         """The newly assigned partitions are owned now, in this generation."""
         self.assignment = self.assignment.brought(self.newly_assigned)
+        self.end_generation(generation)
+
+    def end_generation(self, generation: int) -> None:
+        """The assignment of this generation was accepted or refused. Nothing is owned besides `partitions`."""
         self.previously_owned = self.partitions
         self.last_generation = self.claimed_generation = generation
 

@@ -6,7 +6,7 @@ Responses are built as values and handed over as events; nothing here knows what
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.assignors import Assignor, get_all
+from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, Rebalance, get_all
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
@@ -72,6 +72,19 @@ def said(
     return JoinGroupResponseMember(
         member_id=member_id, group_instance_id=instance, metadata=build_subscription(subscription)
     )
+
+
+class TopicsOnly:
+    """An assignor whose subscription has only the topics, as in docs/assignors.md."""
+
+    name = "topics-only"
+    rebalance = Rebalance.EAGER
+
+    def subscription(self, topics: object, owned: object, generation: int) -> MemberSubscription:
+        return MemberSubscription(tuple(topics))  # type: ignore[arg-type]
+
+    def assign(self, group: GroupView) -> Plan:
+        raise NotImplementedError
 
 
 class Rig:

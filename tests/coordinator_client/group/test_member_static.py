@@ -2,10 +2,12 @@
 
 import pytest
 
+from kohort.assignors import Assignor
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import FencedInstance
 from kohort.coordinator_client.hooks import Lost
-from tests.coordinator_client.group.member_rig import Rig, said, tps
+from kohort.protocol.membership import parse_sticky
+from tests.coordinator_client.group.member_rig import Rig, TopicsOnly, said, tps
 
 T = tps("t-0..1")
 
@@ -91,3 +93,35 @@ def test_a_returning_leader_that_must_not_assign_syncs_with_nothing_but_keeps_wa
     assert rig.state == "STABLE", "that u has 3 partitions is new to us, not to the group"
     rig.topics(u=4)
     assert rig.state == "REVOKING", "that it has 4 now is new to the group"
+
+
+@pytest.mark.proves("G-17")
+@pytest.mark.parametrize(
+    "assignor", ["range", "sticky", "cooperative-sticky", TopicsOnly()], ids=["range", "sticky", "cooperative", "own"]
+)
+def test_a_member_with_other_topics_than_its_predecessor_joins_differently(assignor: str | Assignor) -> None:
+    """A coordinator returns the predecessor's assignment again to an equal join."""
+    rig = Rig(assignor, instance_id="pod-1")
+    rig.reach_joining("u")
+    protocol = rig.last("JoinGroup").protocols[0].name
+    rig.joined(generation=7, protocol=protocol)
+    rig.synced(assigned=T)
+    rig.after(1)
+    first, second = rig.requested("JoinGroup")
+    assert first.protocols != second.protocols
+    rig.joined(generation=8, protocol=protocol)
+    rig.synced(assigned=tps("u-0"))
+    rig.run_hook()
+    assert (rig.state, rig.owned) == ("STABLE", tps("u-0"))
+
+
+@pytest.mark.proves("G-17")
+def test_an_assignment_that_was_not_accepted_is_not_claimed() -> None:
+    rig = Rig("sticky", instance_id="pod-1")
+    rig.reach_stable(T, protocol="sticky")
+    rig.heartbeat(27)
+    rig.run_hook()
+    rig.again(tps("u-0"), generation=2, protocol="sticky")
+    rig.after(1)
+    reported = parse_sticky(rig.reported("sticky").user_data or b"")
+    assert (reported.previous_assignment, reported.generation) == ((), 2)

@@ -8,7 +8,7 @@ from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.hooks import RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.metadata import TopicInfo, TopicsChanged
-from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
+from tests.coordinator_client.group.member_rig import Rig, TopicsOnly, as_leader, said, tps
 
 
 def by_pattern(include: str, exclude: str | None = None, **settings: Any) -> Rig:
@@ -231,6 +231,18 @@ def test_enforced_rebalance_joins_with_the_users_reason(reason: str) -> None:
     rig.run_hook()
     assert reason in rig.last("JoinGroup").reason
     assert len(rig.last("JoinGroup").reason) <= 255
+
+
+@pytest.mark.proves("G-13")
+def test_an_enforced_rebalance_joins_differently_with_an_assignor_that_reports_topics_only() -> None:
+    """A coordinator rebalances for a follower only if its subscription has changed."""
+    rig = Rig(TopicsOnly())
+    rig.reach_stable(tps("t-0"), generation=5, protocol="topics-only")
+    rig.post(ev.RebalanceEnforced(""))
+    rig.run_hook()
+    first, second = rig.requested("JoinGroup")
+    assert first.protocols != second.protocols
+    assert rig.reported("topics-only").generation_id == 5
 
 
 @pytest.mark.proves("G-13")
