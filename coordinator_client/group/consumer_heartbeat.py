@@ -56,6 +56,11 @@ def leave_consumer_group(identity: ConsumerGroupMetadata, *, for_good: bool) -> 
 
 API: Final = "ConsumerGroupHeartbeat"
 
+OTHER_TYPE_HINT: Final = (
+    "a group of another type has this id: use another id, or have the brokers convert a classic group "
+    "(group.consumer.migration.policy)"
+)
+
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which the owned partitions equal the assignment, since all others are revoked and committed."""
 
@@ -264,6 +269,13 @@ class ConsumerHeartbeat(MemberComponent):
                 )
             case ErrorAction.REDISCOVER:
                 self._link.gone(why)
+            case ErrorAction.FORGET_GENERATION if (
+                current and code == ErrorCode.GROUP_ID_NOT_FOUND and not self._membership.in_generation
+            ):
+                # A join makes a missing group, so the group exists.
+                error = fatal_error(code, API, self._settings.group_id, message)
+                error.hint = OTHER_TYPE_HINT
+                self._membership.fail(error)
             case ErrorAction.FORGET_GENERATION if current:
                 if not self._membership.in_generation:
                     self._back_off()  # it was the join itself that was refused

@@ -506,6 +506,19 @@ def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None
     assert_silent(rig)
 
 
+@pytest.mark.proves("E-09")
+def test_the_id_of_a_group_of_another_type_is_an_error() -> None:
+    """A first heartbeat makes a missing group, so GROUP_ID_NOT_FOUND has another meaning there."""
+    rig = EpochRig()
+    rig.reach_joining("t")
+    rig.coordinator_responds(69)
+    error = fatal(rig)
+    assert isinstance(error, GroupRefused)
+    assert (error.code, error.hint is not None and "another type" in error.hint) == (69, True)
+    assert rig.state == "FAILED"
+    assert_silent(rig)
+
+
 @pytest.mark.proves("E-09", "B-31")
 def test_a_topic_without_permission_is_an_error_once_and_the_membership_goes_on() -> None:
     rig = stable()
