@@ -167,7 +167,7 @@ class Gathering(MemberComponent):
             self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
         if response.skip_assignment:
             # KIP-814: a returning static leader must not assign again, but goes on to watch the topics.
-            self._leadership.take_snapshot(known_only=True)
+            self._leadership.look_again()
             self._tracker.transition(Trigger.JOINED)
             self._sync(())
         else:

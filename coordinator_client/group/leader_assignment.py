@@ -317,18 +317,16 @@ class Leadership:
         lag = self._lag if wants_backlog(assignor) else None
         return PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
 
-    def take_snapshot(self, *, known_only: bool = False) -> None:
+    def take_snapshot(self) -> None:
         """Remember the group's topics as they are now; topics that differ later have moved."""
-        self._snapshot = {
-            topic: self._shape(topic) for topic in self.group_topics if not known_only or topic in self._topics.known
-        }
+        self._snapshot = {topic: self._shape(topic) for topic in self.group_topics}
         self.moved = ()
 
     def look_again(self) -> None:
-        """Metadata came: find the topics that have changed since they were assigned."""
+        """Find the topics that have changed since they were assigned. A first look-up of a topic is no change."""
         if not self.leads:
             return
-        for topic in self.group_topics & self._topics.known.keys():
+        for topic in self.group_topics - self.missing:
             self._snapshot.setdefault(topic, self._shape(topic))
         self.moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
 

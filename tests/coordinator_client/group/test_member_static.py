@@ -96,6 +96,23 @@ def test_a_returning_leader_that_must_not_assign_syncs_with_nothing_but_keeps_wa
 
 
 @pytest.mark.proves("G-17")
+@pytest.mark.parametrize("looked_up", ["before the join", "after it"])
+def test_a_returning_leader_assigns_a_topic_that_did_not_exist_at_its_return(looked_up: str) -> None:
+    rig = Rig(instance_id="pod-1")
+    if looked_up == "before the join":
+        rig.topics(t=2, u=0)
+    rig.reach_joining("t", "u")
+    rig.joined(leader=None, members=(said("m1", "t", "u", instance="pod-1"),), skip=True)
+    rig.synced(assigned=T)
+    rig.run_hook()
+    if looked_up == "after it":
+        rig.topics(t=2, u=0)
+    assert rig.state == "STABLE"
+    rig.topics(t=2, u=3)
+    assert rig.state == "REVOKING"
+
+
+@pytest.mark.proves("G-17")
 @pytest.mark.parametrize(
     "assignor", ["range", "sticky", "cooperative-sticky", TopicsOnly()], ids=["range", "sticky", "cooperative", "own"]
 )
