@@ -6,7 +6,7 @@ from kohort.assignors import Assignor
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import FencedInstance
 from kohort.coordinator_client.hooks import Lost
-from kohort.protocol.membership import parse_sticky
+from kohort.protocol.membership import StickyUserData, parse_sticky
 from tests.coordinator_client.group.member_rig import Rig, TopicsOnly, said, tps, wire
 
 T = tps("t-0..1")
@@ -138,7 +138,9 @@ def test_an_assignment_that_was_not_accepted_is_not_claimed() -> None:
     rig.reach_stable(T, protocol="sticky")
     rig.heartbeat(27)
     rig.run_hook()
-    assert parse_sticky(rig.reported("sticky").user_data or b"") == (wire(T), 1)
+    assert parse_sticky(rig.reported("sticky").user_data or b"") == StickyUserData(
+        previous_assignment=wire(T), generation=1
+    )
     rig.again(tps("u-0"), generation=2, protocol="sticky")
     rig.after(1)
-    assert parse_sticky(rig.reported("sticky").user_data or b"") == ((), 2)
+    assert parse_sticky(rig.reported("sticky").user_data or b"") == StickyUserData(previous_assignment=(), generation=2)
