@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,8 @@ OnRetry = Callable[[KohortError, int], object]
 log = logger("kohort.transform")
 
 POLL_S: Final = 3_600.0
+STOP_S: Final = 0.1
+"""The longest time until a stop takes effect in the wait before a retry."""
 BACKOFF: Final = Backoff(100, 10_000)
 FIXED: Final = frozenset({"group", "group_instance_id", "isolation_level", "transactional_id", "enable_auto_commit"})
 
@@ -96,7 +98,7 @@ class Transform:
             # The last hyphen divides them. Else "a" with "b-c" and "a-b" with "c" would fence each other.
             "transactional_id": f"{group}-{name.replace('%', '%25').replace('-', '%2D')}",
         }
-        self._stopped = threading.Event()
+        self._stopped = False  # no Event: a signal handler would wait for the lock of the interrupted code
         self._consumer: Consumer | None = None
         self._failures = 0
 
@@ -111,15 +113,17 @@ class Transform:
         with Producer(**self._writes) as producer, Consumer(**self._reads) as consumer:
             self._consumer = consumer
             consumer.subscribe(self._topics)
-            while not self._stopped.is_set():
-                with contextlib.suppress(WakeupError):
+            while not self._stopped:
+                try:
                     slices = consumer.poll(POLL_S)
-                    if slices:
-                        self._handle(slices, consumer, producer)
+                except WakeupError:
+                    continue
+                if slices:
+                    self._handle(slices, consumer, producer)
 
     def stop(self) -> None:
         """Let `run` return after the current transaction. From any thread, and from a signal handler; final."""
-        self._stopped.set()
+        self._stopped = True
         if self._consumer is not None:
             self._consumer.wakeup()
 
@@ -130,12 +134,12 @@ class Transform:
             self._transact(slices, consumer, producer)
             self._failures = 0
         except (CommitFailed, TransactionAborted, OperationTimeout) as error:
-            if self._stopped.is_set():
+            if self._stopped:
                 raise
             self._failures += 1
             log.warning("the records are handled again: %s", error)
             self._on_retry(error, self._failures)
-            self._stopped.wait(BACKOFF.delay_s(self._failures, random.random()))
+            self._wait(BACKOFF.delay_s(self._failures, random.random()))
             self._go_back(slices, consumer)
 
     def _transact(self, slices: Sequence[RecordColumns], consumer: Consumer, producer: Producer) -> None:
@@ -158,9 +162,15 @@ class Transform:
             try:
                 return producer.commit()
             except OperationTimeout as error:
-                if self._stopped.is_set():
+                if self._stopped:
                     raise
                 log.warning("the outcome of the commit is not known yet: %s", error)
+
+    def _wait(self, delay_s: float) -> None:
+        """Wait so long, or until `stop`."""
+        until = time.monotonic() + delay_s
+        while not self._stopped and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, STOP_S))
 
     def _go_back(self, slices: Sequence[RecordColumns], consumer: Consumer) -> None:
         """Read on from the group's offsets, or from the first record of a partition that has none."""
@@ -169,7 +179,7 @@ class Transform:
             if len(columns):
                 firsts.setdefault(TopicPartition(columns.topic, columns.partition), columns[0].offset)
         owned = [place for place in firsts if place in consumer.assignment]
-        while not self._stopped.is_set():
+        while not self._stopped:
             try:
                 stored = consumer.committed(owned)
             except OperationTimeout as error:  # another member's open transaction has offsets of these partitions

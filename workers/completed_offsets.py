@@ -23,6 +23,11 @@ class CompletedOffsets:
         """True if no other record may start before the first one is done."""
         return len(self._started) >= MAX_OPEN
 
+    @property
+    def open(self) -> bool:
+        """True if a record that has started is not done."""
+        return bool(self._started)
+
     def start(self, offset: int) -> None:
         """The record at `offset` has started. Offsets ascend."""
         self._started.append(offset)

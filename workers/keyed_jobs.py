@@ -33,6 +33,11 @@ class PartitionJobs:
         return bool(self._polled)
 
     @property
+    def unfinished(self) -> bool:
+        """True if there are polled records that are not done."""
+        return self.backlog or self.offsets.open
+
+    @property
     def blocked(self) -> bool:
         """True if there are records without a started job."""
         return bool(self._polled or self._ready or any(self._lanes.values()))
@@ -163,6 +168,14 @@ class KeyedJobs:
             partition: one.offsets.to_commit
             for partition, one in self._partitions.items()
             if one.offsets.to_commit is not None and one.offsets.to_commit != self._committed.get(partition)
+        }
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """The first offset that is not done, of each partition with polled records that are not done."""
+        return {
+            partition: one.offsets.to_commit
+            for partition, one in self._partitions.items()
+            if one.offsets.to_commit is not None and one.unfinished
         }
 
     def committed(self, offsets: dict[TopicPartition, int]) -> None:

@@ -63,9 +63,19 @@ class KeyedTurn:
             self._paused = full
 
     def last_commit(self) -> tuple[Offsets, ...] | None:
-        """The offsets of the records that are done."""
+        """The offsets of the records that are done. The consumer is the caller's again, and reads on behind them."""
+        with suppress(KohortError):  # it may be closed, or have failed
+            self._give_back()
         due = self.jobs.due()
         return (due,) if due else None
+
+    def _give_back(self) -> None:
+        assignment = self.consumer.assignment
+        self.consumer.resume(self._paused & assignment)
+        # Else the next run would commit offsets behind these records.
+        for partition, offset in self.jobs.unfinished().items():
+            if partition in assignment:
+                self.consumer.seek(partition, offset)
 
     def _on_commit(self, offsets: dict[TopicPartition, int], _stored: object, error: Exception | None) -> None:
         if error is None:

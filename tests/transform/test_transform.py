@@ -1,5 +1,6 @@
 """`Transform`: one result for each record, whatever fails, on a fake broker."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition, Transform
-from kohort.coordinator_client import CommitFailed
+from kohort.coordinator_client import CommitFailed, WakeupError
 from kohort.fastpath import RecordColumns
 from kohort.network.errors import ConfigError, OperationTimeout
 from kohort.producer import ProducerFenced, TransactionAborted
@@ -156,6 +157,31 @@ def test_a_handler_that_fails_leaves_nothing_and_the_next_run_goes_on(fake: Fake
     with Life(fake, handler=failing) as again:
         assert sorted(results(fake)) == wanted()
     assert again.error is None
+
+
+def test_a_wakeup_of_the_handlers_own_consumer_is_an_error_of_the_handler(fake: FakeBroker) -> None:
+    def woken(_columns: RecordColumns, _producer: Producer) -> None:
+        raise WakeupError("a consumer of the handler's own was woken")
+
+    with Life(fake, handler=woken) as life:
+        life.ended()
+    assert isinstance(life.error, WakeupError)
+    with Life(fake):
+        assert sorted(results(fake)) == wanted()
+
+
+def test_a_signal_handler_may_stop_it_at_any_place_of_the_wait_before_a_retry(fake: FakeBroker) -> None:
+    fake.control("TxnOffsetCommit", lambda _call: Alter(refused), times=1)
+
+    def stop_here(frame: Any, _event: str, _arg: object) -> None:
+        if frame.f_code.co_name == "_go_back":
+            sys.setprofile(None)
+        else:
+            life.transform.stop()
+
+    with Life(fake, on_retry=lambda _error, _failures: sys.setprofile(stop_here)) as life:
+        life.ended()
+    assert life.error is None
 
 
 def test_on_retry_may_end_it(fake: FakeBroker) -> None:

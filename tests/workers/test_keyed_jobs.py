@@ -112,6 +112,18 @@ def test_no_more_than_so_many_offsets_are_open() -> None:
     assert source.full == set()
 
 
+@pytest.mark.proves("W-06")
+def test_a_partition_is_unfinished_until_its_last_record_is_done() -> None:
+    source = KeyedJobs()
+    source.add([columns("--", start=5)])
+    assert source.unfinished() == {P0: 5}  # polled
+    first, second = started(source)
+    source.done(second)
+    assert source.unfinished() == {P0: 5}  # started
+    source.done(first)
+    assert source.unfinished() == {}
+
+
 @pytest.mark.proves("W-07")
 def test_a_dropped_partition_starts_nothing_and_commits_nothing() -> None:
     source = KeyedJobs()

@@ -344,6 +344,54 @@ def test_a_failure_without_dead_letters_ends_the_run_before_its_record(fake: Fak
 
 
 @pytest.mark.proves("W-05", "W-06")
+def test_the_next_run_of_a_consumer_begins_with_the_record_that_failed(fake: FakeBroker) -> None:
+    fill(fake, 50)
+    seen, stop = list[int](), threading.Event()
+
+    def failing(record: Record) -> None:
+        if record.offset == 20:
+            raise ValueError("bad")
+
+    def handler(record: Record) -> None:
+        seen.append(record.offset)
+        if record.offset == 49:
+            stop.set()
+
+    with consumer_of(fake) as consumer:
+        with pytest.raises(HandlerFailed):
+            run(consumer, failing, retry=Retry(attempts=1), concurrency=4)
+        assert consumer.position(P0) == 20
+        run(consumer, handler, concurrency=1, stop=stop)
+    assert seen == list(range(20, 50))
+    assert committed(fake) == 50
+
+
+@pytest.mark.proves("W-06")
+def test_a_consumer_that_a_run_has_paused_reads_on_after_it(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(fake, 50)
+    seen, stop, again = Counter[int](), threading.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        stop.wait(PATIENCE_S)
+        seen[record.offset] += 1
+        if len(seen) == 50:
+            again.set()
+
+    with consumer_of(fake) as consumer:
+        pause = consumer.pause
+
+        def pause_and_stop(partitions: Any) -> None:
+            pause(partitions)
+            stop.set()
+
+        monkeypatch.setattr(consumer, "pause", pause_and_stop)
+        assert run(consumer, handler, concurrency=1, stop=stop).done < 50
+        assert consumer.paused() == {}
+        run(consumer, handler, stop=again)
+    assert seen == Counter(range(50))
+
+
+@pytest.mark.proves("W-05", "W-06")
 def test_a_run_that_ends_by_a_failure_settles_the_other_handlers(fake: FakeBroker) -> None:
     fill(fake, 10)
     begun, ended = threading.Barrier(10), list[int]()
