@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.workers.job import Job
 
 Headers = list[tuple[str, bytes | None]]
@@ -28,7 +29,8 @@ def headers_of(job: Job, error: Exception, group: str) -> Headers:
         "offset": record.offset,
         "group": group,
         "delivery.count": job.attempt,
-        "message": repr(error),
+        # Often it has the record's value. A dead letter that is too large would keep its record here for ever.
+        "message": cut(escaped(repr(error)), MOST_NOTICE_CHARACTERS),
     }
     return [*record.headers, *((f"__dlq.errors.{name}", str(value).encode()) for name, value in place.items())]
 

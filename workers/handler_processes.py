@@ -1,16 +1,35 @@
 """Processes for handlers, which end with the process that started them."""
 
 import os
+import pickle
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+
+from kohort.fastpath import Record
 
 
 def handler_processes(count: int) -> Executor:
     """A pool of processes. They are spawned, because a forked child of a process with threads may wait for ever."""
     return ProcessPoolExecutor(count, get_context("spawn"), _begin)
+
+
+def check_handler(handler: Callable[[Record], object]) -> None:
+    """Raises TypeError for a handler that no other process can import. Each of its records would be a failure."""
+    try:
+        pickle.dumps(handler)
+    except Exception as problem:
+        raise TypeError(
+            f"with processes=True, the handler is a function of a module, not {handler!r}: {problem}"
+        ) from problem
+
+
+def call(handler: Callable[[Record], object], record: Record) -> None:
+    """Call a handler in its process. What it returns stays there, since it may be nothing that pickle can send."""
+    handler(record)
 
 
 def _begin() -> None:

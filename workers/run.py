@@ -50,7 +50,8 @@ def run(
     BrokenProcessPool, and its records are given back.
 
     It returns after SIGTERM, if it runs on the main thread, or when `stop` is set. Running handlers then have
-    `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then.
+    `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then. A Consumer that is not closed
+    reads on from the first record that is not done.
 
     A `ShareConsumer`: each record is accepted when its handler has returned. Its lock is renewed until then. After a
     failure it is held for the delay of `retry`, and then released to any member. More than `max_held` such records are
@@ -64,9 +65,14 @@ def run(
     `dead_letter`, a share consumer rejects it, and for a Consumer the run ends with HandlerFailed.
 
     Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
-    commits, and for a group with a dead-letter topic of its own (KIP-1191).
+    commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a handler that no
+    process can import.
     """
     check_arguments(consumer, handler, retry, concurrency, max_held)
+    if processes:
+        from kohort.workers.handler_processes import check_handler
+
+        check_handler(handler)
     turn = turn_of(consumer, dead_letter)
     stop = stop or threading.Event()
     letters: DeadLetters | None = None
@@ -117,12 +123,13 @@ class _Handlers:
 
     def __init__(self, state: RunState, handler: Handler, concurrency: int, *, processes: bool) -> None:
         self.state = state
-        self._handler = handler
+        self._call: Callable[[Record], object] = handler
         self._most = 2 * concurrency
         self._pool: Executor
         if processes:
-            from kohort.workers.handler_processes import handler_processes
+            from kohort.workers.handler_processes import call, handler_processes
 
+            self._call = partial(call, handler)
             self._pool = handler_processes(concurrency)
         else:
             self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
@@ -138,7 +145,7 @@ class _Handlers:
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
         while self.state.running < self._most and (job := self.state.start()) is not None:
-            future = self._pool.submit(self._handler, job.record)
+            future = self._pool.submit(self._call, job.record)
             self._futures.add(future)
             future.add_done_callback(partial(self._put, job))
         return self.state.jobs.blocked

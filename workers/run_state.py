@@ -124,6 +124,8 @@ class RunState:
             if failure is None:
                 self.jobs.dead(job)
                 self.totals = self.totals._replace(dead_letters=self.totals.dead_letters + 1)
+            elif self.stopping:
+                self.jobs.put_back(job)
             else:
                 log.warning("the dead letter of %r failed and is sent again: %r", job.record, failure)
                 self._hold(job, error, now)

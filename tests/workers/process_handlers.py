@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,12 @@ def fail_first(record: Record) -> None:
         once.touch()
         raise ValueError(f"offset {record.offset}")
     note(record)
+
+
+def note_and_return_a_lock(record: Record) -> object:
+    """Note the record. What is returned cannot be sent to the parent."""
+    note(record)
+    return threading.Lock()
 
 
 def die(record: Record) -> None:

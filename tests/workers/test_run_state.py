@@ -158,3 +158,16 @@ def test_a_stop_gives_up_delays_and_starts_nothing() -> None:
     state.finished(running, ValueError("late"), 0.0)
     assert jobs.calls == ["put_back", "stop", "put_back", "again"]
     assert state.idle
+
+
+@pytest.mark.proves("W-06")
+def test_a_dead_letter_that_fails_after_the_stop_puts_its_record_back() -> None:
+    jobs, letters = Jobs(4), Letters()
+    state = RunState(jobs, Retry(), letters, 10)
+    job = fail(state)
+    state.stop()
+    letters.outcomes = [(job, ValueError("no"), OSError("refused"))]
+    state.tick(0.0)
+    assert jobs.calls == ["stop", "put_back"]
+    state.tick(3600.0)
+    assert len(letters.sent) == 1

@@ -63,6 +63,19 @@ def test_a_consumer_commits_what_processes_have_done(fake: FakeBroker, tmp_path:
         assert [one.offset for one in consumer.committed(consumer.assignment).values() if one is not None] == [4]
 
 
+def test_what_a_handler_returns_stays_in_its_process(fake: FakeBroker, tmp_path: Path) -> None:
+    fill(fake, tmp_path, 2)
+    with share(fake) as consumer:
+        stop = stopped_when(lambda: fake.share_states(GROUP, TOPIC, 0)[0] == 2)
+        totals = run(consumer, process_handlers.note_and_return_a_lock, concurrency=1, processes=True, stop=stop)
+    assert totals == RunTotals(done=2)
+
+
+def test_a_handler_that_no_process_can_import_is_refused(fake: FakeBroker) -> None:
+    with share(fake) as consumer, pytest.raises(TypeError, match="function of a module"):
+        run(consumer, lambda _record: None, processes=True, retry=Retry(attempts=1), stop=stopped_when(lambda: True))
+
+
 def test_a_process_that_dies_ends_the_run_and_gives_its_records_back(fake: FakeBroker, tmp_path: Path) -> None:
     fill(fake, tmp_path, 4)
     with share(fake) as consumer, pytest.raises(BrokenProcessPool):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -22,6 +23,13 @@ from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 PATIENCE_S = 60.0
 GROUP, TOPIC, DEAD = "jobs", "work", "work.dead"
 P0 = TopicPartition(TOPIC, 0)
+
+
+class Odd(Exception):
+    def __repr__(self) -> str:
+        return str(self)
+
+
 QUICK = Retry(attempts=3, delay_s=0.01)
 
 
@@ -222,6 +230,22 @@ def test_a_record_is_rejected_after_its_dead_letter_is_in_the_log(fake: FakeBrok
     assert headers["__dlq.errors.group"] == GROUP.encode()
     assert headers["__dlq.errors.delivery.count"] == b"%d" % min(attempts, 5)
     assert headers["__dlq.errors.message"] == b"ValueError('bad')"
+
+
+@pytest.mark.proves("W-03")
+def test_an_error_with_any_text_has_a_dead_letter(fake: FakeBroker) -> None:
+    """The text of an error often has the record's value, and would make the dead letter larger than any record."""
+    fill(fake, 2)
+    stop = threading.Event()
+
+    def handler(record: Record) -> None:
+        raise Odd("\x80" * 300_000 if record.offset == 0 else "\udc80")
+
+    with consumer_of(fake) as consumer:
+        stop_when(lambda: fake.end_offset(DEAD, 0) == 2, stop)
+        totals = run(consumer, handler, retry=Retry(attempts=1), dead_letter=DEAD, stop=stop, stop_timeout_s=0.1)
+    assert totals.dead_letters == 2
+    assert max(len(dict(one.headers)["__dlq.errors.message"] or b"") for one in dead_letters(fake)) < 1_100
 
 
 @pytest.mark.proves("W-06")
@@ -595,3 +619,65 @@ def test_a_handler_that_a_task_of_its_own_cancelled_has_failed(fake: FakeBroker)
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == RunTotals(done=10, retries=1)
     assert attempts[3] == 2
     assert committed(fake) == 10
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.proves("W-06")
+def test_sigterm_ends_all_runs_of_a_loop_and_calls_its_former_handler(fake: FakeBroker) -> None:
+    async def one(group: str, ended: asyncio.Event | None) -> RunTotals:
+        async def handler(_record: Record) -> None: ...
+
+        async with AsyncConsumer(fake.bootstrap, group=group) as consumer:
+            consumer.subscribe([TOPIC])
+            return await run_async(consumer, handler, stop=ended)
+
+    async def main() -> None:
+        loop, former, first = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, former.set)
+        try:
+            runs = [asyncio.ensure_future(one(group, first if group == "a" else None)) for group in "abc"]
+            while len(fake.calls_of("SyncGroup")) < 3:
+                await asyncio.sleep(0.01)
+            first.set()
+            await runs[0]
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await asyncio.gather(*runs) == [RunTotals()] * 3
+            await former.wait()
+            former.clear()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await former.wait()
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+class Stray(BaseException):
+    """No Exception, as the failures of some test tools."""
+
+
+@pytest.mark.proves("W-02", "W-06")
+def test_a_handler_that_is_no_coroutine_ends_the_run_or_is_tried_again(fake: FakeBroker) -> None:
+    fill(fake, 1)
+    attempts: list[int] = []
+
+    async def main(handler: Any) -> RunTotals:
+        stop = asyncio.Event()
+
+        def called(record: Record) -> Any:
+            attempts.append(record.offset)
+            if len(attempts) > 1:
+                stop.set()
+            return handler()
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            return await run_async(consumer, called, retry=QUICK, stop=stop, stop_timeout_s=3600.0)
+
+    async def stray() -> None:
+        raise Stray
+
+    with pytest.raises(TypeError, match="awaitable"):
+        asyncio.run(asyncio.wait_for(main(lambda: None), PATIENCE_S))
+    with pytest.raises(Stray):
+        asyncio.run(asyncio.wait_for(main(stray), PATIENCE_S))
