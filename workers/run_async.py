@@ -1,11 +1,11 @@
 """`run_async`: handlers as tasks of one event loop."""
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
@@ -13,6 +13,7 @@ from kohort.coordinator_client.async_consumer import AsyncConsumer
 from kohort.coordinator_client.hooks import Assigned, Lost, Offsets, Revoked
 from kohort.fastpath import Record
 from kohort.network.client_config import shared_settings
+from kohort.network.process_exit import on_sigterm
 from kohort.producer import AsyncProducer
 from kohort.share_consumer import AsyncShareConsumer
 from kohort.workers.dead_letters import DeadLetters
@@ -42,7 +43,8 @@ async def run_async(
     """As `run`, with up to `concurrency` tasks that await `handler(record)`.
 
     Handlers that run `stop_timeout_s` seconds after the stop are cancelled. A cancelled `run_async` stops in the same
-    order. SIGTERM stops it where the event loop can handle signals. Raises the errors of `run`.
+    order. SIGTERM stops all runs of the main thread. Raises the errors of `run`, and TypeError for a handler that
+    returns nothing to await.
     """
     check_arguments(consumer, handler, retry, concurrency, max_held)
     turn = await asyncio.to_thread(turn_of, consumer, dead_letter)
@@ -53,7 +55,7 @@ async def run_async(
             producer = await stack.enter_async_context(AsyncProducer(**shared_settings(consumer.config)))
             letters = DeadLetters(_TaskSender(producer), dead_letter, consumer.config.group or "")
         work = _Tasks(RunState(turn.jobs, retry, letters, max_held), handler, concurrency)
-        await stack.enter_async_context(_sigterm_sets(stop))
+        stack.enter_context(_sigterm_sets(stop))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _TaskHooks(turn.jobs, work, stop_timeout_s)))
         try:
@@ -103,18 +105,35 @@ class _TaskSender:
         return asyncio.create_task(sent())
 
 
-@asynccontextmanager
-async def _sigterm_sets(stop: asyncio.Event) -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
-    try:
-        loop.add_signal_handler(signal.SIGTERM, stop.set)
-    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread than the main thread
+_STOPS: Final[list[asyncio.Event]] = []
+_HANDLING: Final = ExitStack()
+
+
+@contextmanager
+def _sigterm_sets(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM sets the events of all runs on the main thread. A handler of the event loop's own is called as well."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    loop = asyncio.get_running_loop()
+
+    def set_all() -> None:
+        for each in _STOPS:
+            each.set()
+
+    if not _STOPS:
+        _HANDLING.enter_context(on_sigterm(lambda: loop.call_soon_threadsafe(set_all)))
+    _STOPS.append(stop)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        _STOPS.remove(stop)
+        if not _STOPS:
+            _HANDLING.close()
+
+
+async def _failed(error: Exception) -> object:
+    raise error
 
 
 class _Tasks:
@@ -131,7 +150,15 @@ class _Tasks:
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
         while self.state.running < self._concurrency and (job := self.state.start()) is not None:
-            task = asyncio.ensure_future(self._handler(job.record))
+            try:
+                begun = self._handler(job.record)
+            except Exception as error:
+                begun = _failed(error)
+            try:
+                task = asyncio.ensure_future(begun)
+            except TypeError:  # the handler is no coroutine function
+                self.state.cancelled(job)
+                raise
             self._tasks[task] = job
             task.add_done_callback(self._put)
         return self.state.jobs.blocked
@@ -150,7 +177,11 @@ class _Tasks:
                 self.state.cancelled(job)
                 continue
             error = RuntimeError("the handler was cancelled") if task.cancelled() else task.exception()
-            assert error is None or isinstance(error, Exception)  # others end the loop itself
+            if error is not None and not isinstance(error, Exception):
+                self.state.cancelled(job)
+                if self.state.stopping:
+                    continue  # the run ends with the first of them
+                raise error
             self.state.finished(job, error, monotonic())
         self.state.tick(monotonic())
 

@@ -657,27 +657,29 @@ class Stray(BaseException):
 
 
 @pytest.mark.proves("W-02", "W-06")
-def test_a_handler_that_is_no_coroutine_ends_the_run_or_is_tried_again(fake: FakeBroker) -> None:
+def test_a_handler_that_is_no_coroutine_function_fails_as_one_or_ends_the_run(fake: FakeBroker) -> None:
     fill(fake, 1)
     attempts: list[int] = []
 
-    async def main(handler: Any) -> RunTotals:
+    async def main(handler: Callable[[asyncio.Event], Any]) -> RunTotals:
         stop = asyncio.Event()
-
-        def called(record: Record) -> Any:
-            attempts.append(record.offset)
-            if len(attempts) > 1:
-                stop.set()
-            return handler()
-
         async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
             consumer.subscribe([TOPIC])
-            return await run_async(consumer, called, retry=QUICK, stop=stop, stop_timeout_s=3600.0)
+            run = run_async(consumer, lambda _record: handler(stop), retry=QUICK, stop=stop, stop_timeout_s=3600.0)
+            return await asyncio.wait_for(run, PATIENCE_S)
 
     async def stray() -> None:
         raise Stray
 
+    def late(stop: asyncio.Event) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ValueError("before it returns what is awaited")
+        stop.set()
+        return asyncio.sleep(0)
+
     with pytest.raises(TypeError, match="awaitable"):
-        asyncio.run(asyncio.wait_for(main(lambda: None), PATIENCE_S))
+        asyncio.run(main(lambda _stop: None))
     with pytest.raises(Stray):
-        asyncio.run(asyncio.wait_for(main(stray), PATIENCE_S))
+        asyncio.run(main(lambda _stop: stray()))
+    assert asyncio.run(main(late)) == RunTotals(done=1, retries=1)
