@@ -6,6 +6,7 @@ The group need not wait for the session timeout then.
 
 import atexit
 import contextlib
+import os
 import sys
 import threading
 import warnings
@@ -51,13 +52,25 @@ def _close_all() -> None:
 
 @contextmanager
 def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM calls `act` while this is open, on the main thread only. On other threads signals are not handled."""
+    """SIGTERM calls `act` while this is open, on the main thread only. On other threads signals are not handled.
+
+    A forked child handles SIGTERM as before. Else nothing but SIGKILL could end it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     import signal
 
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: act())
+    owner = os.getpid()
+
+    def handle(number: int, _frame: object) -> None:
+        if os.getpid() == owner:
+            act()
+            return
+        signal.signal(number, signal.SIG_DFL if before is None else before)
+        signal.raise_signal(number)
+
+    before = signal.signal(signal.SIGTERM, handle)
     try:
         yield
     finally:

@@ -38,3 +38,38 @@ with FakeBroker(topics={"t": 1}) as broker:
 @pytest.mark.proves("B-36", "CR-85")
 def test_a_signal_finds_nothing_locked_that_stopping_needs() -> None:
     assert subprocess.run([sys.executable, "-c", PROGRAM], check=False, timeout=300).returncode == 0
+
+
+# A child that the handler forks has the signal handlers of `run`. SIGALRM ends it if SIGTERM does not.
+FORKING = """
+import os, signal, sys
+from kohort import ConsistentRegion
+from kohort.consistent_region import Periodic
+from kohort.testing import FakeBroker
+
+statuses = []
+
+def handler(record, state):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        while True:
+            signal.pause()
+    os.kill(child, signal.SIGTERM)
+    statuses.append(os.waitpid(child, 0)[1])
+    region.stop()
+
+with FakeBroker(topics={"t": 1}) as broker:
+    broker.produce("t", 0, [(None, b"v")])
+    region = ConsistentRegion(
+        "r", group="g", topics=["t"], bootstrap=broker.bootstrap, member="a", handler=handler, trigger=Periodic(0.1)
+    )
+    region.run()
+sys.exit(statuses != [signal.SIGTERM])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fork")
+@pytest.mark.proves("B-36")
+def test_sigterm_ends_a_child_that_a_handler_has_forked() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKING], check=False, timeout=300).returncode == 0
