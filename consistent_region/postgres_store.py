@@ -15,14 +15,15 @@ The promises of a store are kept as follows:
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from kohort.consistent_region.errors import CoordinatorUnavailable
+from kohort.consistent_region.postgres_session import PostgresSession
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.urls import conninfo
 
@@ -46,9 +47,6 @@ INSERT INTO kohort_region (kind, "group", name, value) VALUES (%s, %s, %s, %b)
 ON CONFLICT (kind, "group", name) DO UPDATE SET value = excluded.value
 """
 
-_T = TypeVar("_T")
-
-
 class PostgresStore:
     """A store for many processes on many hosts. `url`: as for libpq,
     `postgresql://user:password@host:5432/database?...`.
@@ -70,8 +68,8 @@ class PostgresStore:
         self._conninfo = make_conninfo("", **given)
         self._timeout_s = timeout_s
         self._lock = threading.RLock()
-        self._connection: _Session | None = None
-        self._listener: _Session | None = None
+        self._connection: PostgresSession | None = None
+        self._listener: PostgresSession | None = None
         self._pid = -1
         self._locked: set[str] = set()
         self._writing = False
@@ -183,7 +181,7 @@ class PostgresStore:
                 where=self.where,
             ) from problem
 
-    def _begun(self, begin: str) -> "_Session":
+    def _begun(self, begin: str) -> "PostgresSession":
         """In a transaction. A connection that has died since it was last used is replaced: nothing was sent on it."""
         if self._connection is not None and self._pid == os.getpid():
             try:
@@ -196,14 +194,14 @@ class PostgresStore:
         connection.execute(begin)
         return connection
 
-    def _roll_back(self, connection: "_Session") -> None:
+    def _roll_back(self, connection: "PostgresSession") -> None:
         self._read_at.clear()  # what this transaction read may be what it wrote, and did not keep
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
             self._drop()
 
-    def _locking(self, group: str) -> "_Session":
+    def _locking(self, group: str) -> "PostgresSession":
         """Return the session. Within a writing transaction, it holds the group's lock."""
         connection = self._session()
         if not self._writing or group in self._locked:
@@ -221,7 +219,7 @@ class PostgresStore:
         self._ahead_s = server_s - time.monotonic()
         self._clock_known = True
 
-    def _session(self) -> "_Session":
+    def _session(self) -> "PostgresSession":
         if self._connection is None or self._pid != os.getpid():
             self._forget_if_forked()
             connection = self._connected()
@@ -245,8 +243,8 @@ class PostgresStore:
             self._news += 1
             self._news_of[received.payload] = self._news
 
-    def _connected(self) -> "_Session":
-        session = _Session.connect(self._conninfo, autocommit=True)
+    def _connected(self) -> "PostgresSession":
+        session = PostgresSession.connect(self._conninfo, autocommit=True)
         session.limit_s = 2 * self._timeout_s
         limit_ms = round(self._timeout_s * 1000)
         try:
@@ -287,30 +285,7 @@ class PostgresStore:
 _INHERITED: Final[list[psycopg.Connection[Any]]] = []
 
 
-class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed if the server does not respond."""
-
-    limit_s = 10.0
-
-    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().wait(_limited(gen, time.monotonic() + self.limit_s, self), *args, **kwargs)
-
-
-def _limited(gen: Generator[Any, Any, _T], deadline: float, session: _Session) -> Generator[Any, Any, _T]:
-    """Run `gen` with a deadline, which is checked every tenth of a second."""
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            if not ready and time.monotonic() >= deadline:
-                session.pgconn.finish()
-                raise psycopg.OperationalError(f"no response within {session.limit_s:g} s")
-            wanted = gen.send(ready)
-    except StopIteration as done:
-        return cast(_T, done.value)
-
-
-def _make_tables(connection: _Session) -> None:
+def _make_tables(connection: PostgresSession) -> None:
     found = connection.execute("SELECT to_regclass('kohort_region'), to_regclass('kohort_region_lock')").fetchone()
     if found is not None and None not in found:
         return

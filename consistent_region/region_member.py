@@ -120,7 +120,7 @@ NO_GENERATION: Final = -1
 class RegionMember:
     """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
-    `checkpoint_requested`: by `make_consistent`, until that checkpoint is over. `completed_at`: the time of the last
+    `checkpoint_requested`: by `make_consistent`, until a checkpoint with a later cut is over. `completed_at`: the time of the last
     checkpoint with this member's states.
 
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
@@ -154,6 +154,7 @@ class RegionMember:
         self._written = False
         self._since_checkpoint = 0
         self.checkpoint_requested = False
+        self._is_cut_requested = False
         self._checkpoint_due_at = inf
         self._begin_not_before = -inf
 
@@ -467,6 +468,7 @@ class RegionMember:
     def _on_cut_taken(self, _event: ev.CutTaken) -> None:
         self._responded()
         self._cut_positions = self.offsets.positions()
+        self._is_cut_requested = self.checkpoint_requested
         self._written = False
         self._measured("drain")
         self._go_phase(Step.CUT)
@@ -598,7 +600,8 @@ class RegionMember:
         if self.settings.commit_point == "checkpoint_complete":
             self._commit = self._cut_positions or None
         self._since_checkpoint = 0
-        self.checkpoint_requested = False
+        if self._is_cut_requested:  # a request since the cut is for records that this checkpoint does not have
+            self.checkpoint_requested = False
         self._throttled = True
         self._end_phase()
 

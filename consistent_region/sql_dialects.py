@@ -26,8 +26,11 @@ class Dialect(Protocol):
     row_lock: str
     """At the end of a SELECT, has others wait for its rows."""
 
-    def connect(self, url: str) -> Any:
-        """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
+    def connect(self, url: str, patience_s: float) -> Any:
+        """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError.
+
+        It ends if a response takes `patience_s` longer than the longest wait for a lock.
+        """
         ...
 
     def errors(self) -> type[Exception]:
@@ -57,7 +60,7 @@ class _Sqlite:
     setup: tuple[str, ...] = ()
     row_lock = ""
 
-    def connect(self, url: str) -> sqlite3.Connection:
+    def connect(self, url: str, patience_s: float) -> sqlite3.Connection:
         path = url.removeprefix("sqlite:///")
         connection = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
         connection.execute("PRAGMA synchronous=FULL")
@@ -95,9 +98,14 @@ class _Postgres:
     setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
     row_lock = " FOR UPDATE"
 
-    def connect(self, url: str) -> Any:
+    def connect(self, url: str, patience_s: float) -> Any:
+        _psycopg()
+        from kohort.consistent_region.postgres_session import PostgresSession
+
         waits = {"connect_timeout": 10, "options": f"-c lock_timeout={_WAIT_S}s"}
-        return _psycopg().connect(**{**waits, **conninfo(url)}, autocommit=True)
+        session = PostgresSession.connect(**{**waits, **conninfo(url)}, autocommit=True)
+        session.limit_s = _WAIT_S + patience_s
+        return session
 
     def errors(self) -> type[Exception]:
         found: type[Exception] = _psycopg().Error

@@ -47,7 +47,8 @@ class SqlSink:
 
     The database has one row for each task and sink in `kohort_task`. It has the checkpoint of the last commit, which
     makes commits idempotent, and the last owner, which fences older ones. Connecting times out after 10 s and a lock
-    after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts.
+    after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts. A
+    server that does not respond to a statement for 30 s longer than that is given up.
 
     `on_refused`: the reaction to a statement that the database refuses for its data, such as a violated constraint.
     With "raise" the member ends, and so does each next owner of the task, until the database accepts the statement.
@@ -285,5 +286,5 @@ class SqlSink:
 
     def _opened(self) -> Any:
         if self._connection is None:
-            self._connection = self._dialect.connect(self._url)
+            self._connection = self._dialect.connect(self._url, self._retry_timeout_s)
         return self._connection

@@ -354,6 +354,24 @@ def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     assert rig.consistent()
 
 
+def test_a_request_after_the_cut_is_for_the_next_checkpoint() -> None:
+    rig = Rig(RegionSettings(trigger=Manual())).reading()
+    rig.barrier()
+    rig.cut()
+    assert rig.handle() == recs(P0, 0)
+    rig.member.make_consistent(rig.now)  # by the handler of this record, which is not in the cut
+    rig.step(ev.Contributed(rig.view))
+    assert rig.handle() == []
+    rig.sees(barrier=None, newest=1)
+    assert not rig.consistent()
+    rig.now += 1.0
+    assert rig.ready().request == BeginCheckpoint(0)
+    rig.barrier(2)
+    rig.contributed()
+    rig.sees(barrier=None, newest=2)
+    assert rig.consistent()
+
+
 def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     rig = Rig(RegionSettings(trigger=Periodic(5.0))).reading()
     rig.sees(age_s=3.0)

@@ -353,6 +353,28 @@ def test_a_database_that_restarts_is_waited_for(postgres: RealPostgres) -> None:
         assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
 
 
+@pytest.mark.proves("B-45")
+def test_a_database_that_freezes_is_given_up_and_the_next_life_commits(
+    postgres: RealPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.consistent_region.sql_dialects._WAIT_S", 1)
+    url, books, state = postgres.fresh(), Books(), DictState()
+    sink = BurningSqlSink(url, Fuse(-1), retry_timeout_s=0.1)
+    with life(sink, state, books) as (effects, _):
+        sink.add(7)
+        books.add(effects.snapshot(positions(1)), 1)
+        postgres.pause()
+        try:
+            with pytest.raises(SinkUnavailable, match="no response"):
+                effects.completed()
+        finally:
+            postgres.resume()
+    with life(BurningSqlSink(url, Fuse(-1)), state, books):
+        pass
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+
+
 @pytest.mark.parametrize(
     ("state", "passes"), [("57P01", True), ("08006", True), ("53300", True), ("40P01", True), ("23505", False)]
 )
