@@ -170,8 +170,13 @@ class KafkaSink:
 
     def _fencing(self, task: TaskId) -> Producer:
         producer = Producer(self._bootstrap, transactional_id=self._marker(task), **self._settings)
-        with producer.transaction():
-            pass  # from here on an older owner is fenced, and its open transaction is over
+        try:
+            with producer.transaction():
+                pass  # from here on an older owner is fenced, and its open transaction is over
+        except BaseException:
+            with suppress(KohortError):
+                producer.close()
+            raise
         return producer
 
     def _looked_up(self, task: TaskId) -> Witness:

@@ -1,5 +1,6 @@
 """Sinks: each record's effect is outside exactly once, after any death at any place."""
 
+import gc
 import itertools
 import sqlite3
 import threading
@@ -52,11 +53,12 @@ from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
 from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.witness import continued
+from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker, RealPostgres
-from kohort.testing.fake_broker import Answer
+from kohort.testing.fake_broker import Answer, Drop
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
@@ -546,6 +548,24 @@ def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again(c
         finally:
             sink.close()
         assert over.calls == 1
+        assert committed(broker.bootstrap, "out") == [b"x"]
+
+
+@pytest.mark.proves("CR-94")
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning", "error::ResourceWarning")
+def test_a_fence_that_brokers_do_not_respond_to_leaves_no_producer_open() -> None:
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", max_block_ms=100)
+        sink.open(place())
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        away = broker.control("InitProducerId", lambda _call: Drop())
+        effects = [DueEffects(T0, [packed(b"x", None, (), None, None)], {})]
+        with pytest.raises(OperationTimeout):
+            sink.commit(effects, Witness(LINEAGE, 1))
+        gc.collect()
+        away.remove()
+        sink.commit(effects, Witness(LINEAGE, 1))
+        sink.close()
         assert committed(broker.bootstrap, "out") == [b"x"]
 
 
