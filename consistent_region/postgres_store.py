@@ -47,6 +47,7 @@ INSERT INTO kohort_region (kind, "group", name, value) VALUES (%s, %s, %s, %b)
 ON CONFLICT (kind, "group", name) DO UPDATE SET value = excluded.value
 """
 
+
 class PostgresStore:
     """A store for many processes on many hosts. `url`: as for libpq,
     `postgresql://user:password@host:5432/database?...`.

@@ -120,8 +120,8 @@ NO_GENERATION: Final = -1
 class RegionMember:
     """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
-    `checkpoint_requested`: by `make_consistent`, until a checkpoint with a later cut is over. `completed_at`: the time of the last
-    checkpoint with this member's states.
+    `checkpoint_requested`: by `make_consistent`, until a checkpoint with a later cut is over. `completed_at`: the time
+    of the last checkpoint with this member's states.
 
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
