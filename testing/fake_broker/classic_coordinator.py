@@ -137,8 +137,6 @@ class GroupCoordinator:
     ) -> int:
         """The error code with which an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
         group = self.groups.get(group_id)
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
         if group is None or (not group.members and group.state is GroupState.EMPTY):
             if generation >= 0:
                 return ErrorCode.ILLEGAL_GENERATION if group is None else ErrorCode.UNKNOWN_MEMBER_ID

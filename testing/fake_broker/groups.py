@@ -74,6 +74,8 @@ class Groups:
     ) -> int:
         """The error code with which a TxnOffsetCommit as a whole is refused, or 0. Producers from before KIP-447
         name no member."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
         group = self.of(group_id)
         if epoch < 0 and not member_id and instance_id is None and group is not None:
             return ErrorCode.NONE
@@ -124,8 +126,6 @@ class Groups:
 
     def delete(self, group_id: str) -> int:
         """DeleteGroups for one group, with its offsets; returns its error code (KIP-229)."""
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
         group = self.of(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND

@@ -249,6 +249,25 @@ def test_joins_that_can_never_succeed(member: Cast) -> None:
     assert ada.heartbeat() == 0
 
 
+def test_the_group_without_a_name_has_offsets_and_no_members(stage: Stage, member: Cast) -> None:
+    def described(api: str, **field: list[str]) -> Any:
+        return ada.request(api, {**field, "include_authorized_operations": False}).groups[0]
+
+    def deleted() -> int:
+        return int(ada.request("DeleteGroups", {"groups_names": [""]}).results[0].error_code)
+
+    ada = member()
+    ada.stage = stage._replace(group="")
+    assert not any(one.error_code for one in ada.request("FindCoordinator", {"coordinator_keys": ("",)}).coordinators)
+    assert ada.join().error_code == INVALID_GROUP
+    assert ada.commit({0: 5}, generation_id_or_member_epoch=-1, member_id="", at_most=8) == [0]
+    assert ada.committed() == {TopicPartition(stage.topic, 0): 5}
+    assert described("DescribeGroups", groups=[""]).group_state == "Empty"
+    if ada.is_new_coordinator:
+        assert described("ConsumerGroupDescribe", group_ids=[""]).error_code == INVALID_GROUP
+    assert (deleted(), deleted(), ada.committed()) == (0, NO_GROUP, {})
+
+
 def test_protocol_is_the_one_that_all_have_and_most_prefer(member: Cast) -> None:
     ada = member(protocols={"range": reported(b"r"), "sticky": reported(b"s"), "roundrobin": reported(b"o")})
     ben = member(protocols={"roundrobin": reported(b"o"), "range": reported(b"r")})

@@ -29,7 +29,7 @@ async def handle(work: Work, request: ConsumerGroupDescribeRequest) -> ConsumerG
 
 
 def _described(work: Work, group_id: str) -> DescribedGroup:
-    if error := work.group_error(group_id):
+    if error := work.group_error(group_id) if group_id else ErrorCode.INVALID_GROUP_ID:
         return DescribedGroup(group_id=group_id, error_code=error)
     group = work.groups.consumer.groups.get(group_id)
     if group is None:

@@ -31,8 +31,6 @@ def _coordinator(work: Work, key: str, key_type: int) -> Coordinator:
         return _none(key, ErrorCode.INVALID_REQUEST)
     if key_type == _SHARE:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not key and key_type == _GROUP:
-        return _none(key, ErrorCode.INVALID_GROUP_ID)
     node = work.cluster.coordinator_of(key)
     host, port = work.cluster.address_of(node)
     return Coordinator(key=key, node_id=node, host=host, port=port, error_message=None)
