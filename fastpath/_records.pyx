@@ -334,14 +334,15 @@ cdef class _Decoder:
 
         The base offset is outside of the checksum. A corrupt batch alone therefore moves the position by one offset
         only. The position moves past the whole batch if the next batch in the buffer confirms its end. It also does if
-        the batch begins at or before the position and ends within the log.
+        the batch begins at or before the position and ends within the log. It does not move if the next batch begins
+        at or before it, since an earlier call has passed the corrupt batch.
         """
         cdef int64_t position = self.next_offset, claimed = self.claimed_end(p, size), base_offset = be64(p), following
         p += size
         if end - p >= 8:
             following = be64(p)
             if following >= self.reached and not self.is_beyond(following) and (
-                following == claimed or self.is_sound(p, end)
+                following <= position or following == claimed or self.is_sound(p, end)
             ):
                 return max(position, following)
         if base_offset <= position < claimed <= self.high_watermark:

@@ -410,7 +410,7 @@ def _behind_corrupt(frame: memoryview, rest: memoryview, position: int, reached:
     claimed, base_offset = _claimed_end(frame), int(INT64.parse(frame[:8]))
     if len(rest) >= 8:
         following = int(INT64.parse(rest[:8]))
-        confirmed = following == claimed or _is_sound(rest)
+        confirmed = following <= position or following == claimed or _is_sound(rest)
         if following >= reached and confirmed and not _is_beyond(following, high_watermark):
             return max(position, following)
     return claimed if base_offset <= position < claimed <= high_watermark else min(position + 1, INT64_MAX)

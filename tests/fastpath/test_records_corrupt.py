@@ -246,6 +246,17 @@ class TestSkipBatch:
             read = decode(data, from_offset=from_offset, on_corrupt="skip_batch")
             assert (read.next_offset, len(read.corrupt)) == (9, reported)
 
+    @pytest.mark.proves("B-09")
+    def test_two_before_the_position_do_not_move_it(self, decode: Callable[..., Any]) -> None:
+        """The header of the first one is wrong, so the second one, which is corrupt, does not confirm its end."""
+        first, second, sound = (bytearray(wire.encode([(b"k", b"v")] * 3, base_offset=at)) for at in (0, 3, 6))
+        first[23:27] = (7).to_bytes(4, "big")
+        second[-1] ^= 1
+        for from_offset, corrupt in ((0, 2), (6, 0), (7, 0)):
+            read = decode(first + second + sound, from_offset=from_offset, on_corrupt="skip_batch", aborted=[(7, 6)])
+            assert [record.offset for record in read.records] == list(range(max(from_offset, 6), 9))
+            assert (read.next_offset, len(read.corrupt)) == (9, corrupt)
+
     @pytest.mark.proves("B-17")
     def test_decoding_ends_behind_what_may_be_the_marker_of_an_aborted_transaction(
         self, decode: Callable[..., Any]
