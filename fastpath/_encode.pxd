@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kohort.fastpath._memory cimport Block
+from kohort.fastpath._varint cimport put_uvarint
 
 
 @cython.final
@@ -44,13 +45,7 @@ cdef Body body_of(
 
 
 cdef inline uint8_t *put_varint(uint8_t *p, int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while raw >= 0x80:
-        p[0] = <uint8_t>(raw | 0x80)
-        p += 1
-        raw >>= 7
-    p[0] = <uint8_t>raw
-    return p + 1
+    return put_uvarint(p, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
 
 
 cdef inline int varint_size(int64_t value) noexcept nogil:

@@ -54,8 +54,8 @@ cdef inline const uint8_t *varlong(const uint8_t *p, const uint8_t *end, int64_t
     return p
 
 
-# Of compact lengths. It writes five bytes at most, and returns their end.
-cdef inline uint8_t *put_uvarint(uint8_t *p, uint32_t value) noexcept nogil:
+# It returns the end of what it writes. A compact length takes five bytes at most.
+cdef inline uint8_t *put_uvarint(uint8_t *p, uint64_t value) noexcept nogil:
     while value >= 0x80:
         p[0] = <uint8_t>(value | 0x80)
         p += 1
