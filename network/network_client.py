@@ -69,6 +69,7 @@ MOST_HELPERS = 8
 MOST_PORT = 65_535
 NUMBER_BYTES = 6
 NUMBERS_AT_ONCE = 64
+MOST_ENDED = 1_000
 EARLY_S = 2.0  # by which a turn looks after channels before they are due: an idle member wakes up for heartbeats only
 
 
@@ -160,7 +161,7 @@ class Driver(DriverFields, Generic[C]):
         self._certificates = Certificates(config)
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
-        # Of connections that have ended, with the address to call first. Other brokers may have them.
+        # Of connections that have ended last, with the address to call first. Other brokers may have them.
         self._ended: dict[Endpoint, Address | None] = {}
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
@@ -266,7 +267,7 @@ class Driver(DriverFields, Generic[C]):
         self.check_reentry()
         order = _Change(change, adds=adds)
         self.orders.append(order)
-        (self.wakeup_for_added if adds else self.wakeup)()
+        self.wakeup_for_added()  # the turn polls everything after any other change
         if self._over:
             run_uninterrupted(self.lock.run, self._carry_out)  # no thread is left to do it
         return order.value
@@ -700,7 +701,10 @@ class Driver(DriverFields, Generic[C]):
         outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
-        self._ended[channel.endpoint] = channel.next_address or self._ended.get(channel.endpoint)
+        before = self._ended.pop(channel.endpoint, None)
+        if len(self._ended) >= MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[channel.endpoint] = channel.next_address or before
         for other in self._channels.values():
             if other.endpoint == channel.endpoint:
                 other.shares_ranges = False  # another broker may have the address by now

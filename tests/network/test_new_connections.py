@@ -1,13 +1,17 @@
-"""A request that has its connection replaced: the requests of the old one have outcomes, allowed or not."""
+"""Connections that are replaced, that have ended, and that are not opened."""
 
 from typing import Any
 
 import pytest
 
-from kohort import Producer
-from kohort.network.errors import ConnectionFailed
+from kohort import Consumer, Producer, TopicPartition
+from kohort.admin.admin_config import AdminConfig
+from kohort.admin.request_driver import driver as admin_driver
+from kohort.network import network_client
+from kohort.network.errors import AuthenticationFailed, ConnectionFailed
 from kohort.network.requests import (
     ConnectionPurpose,
+    Endpoint,
     NoResponse,
     PendingRequest,
     RequestResult,
@@ -16,6 +20,7 @@ from kohort.network.requests import (
 )
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.testing.fake_broker import FakeBroker, Hold
+from kohort.testing.ports import free_ports
 from tests.coordinator_client.consumer_helpers import wait_until
 
 
@@ -57,3 +62,23 @@ def test_the_requests_of_a_replaced_connection_have_outcomes(is_allowed: bool) -
     else:
         assert isinstance(outcome, NoResponse)
         assert not outcome.called
+
+
+def test_of_ended_connections_the_newest_addresses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_client, "MOST_ENDED", 2)
+    closed = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    with Consumer(closed, reconnect_backoff_ms=1) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        driver: Any = consumer._session.driver
+        wait_until(lambda: len(driver.core.endpoints._attempts) == 3)
+        assert len(driver._ended) == 2
+
+
+def test_after_a_failed_login_no_connection_is_opened_and_each_request_delays_the_next() -> None:
+    driver: Any = admin_driver(AdminConfig.of(bootstrap="localhost:9092"))
+    endpoint = Endpoint("localhost", 9092)
+    driver.core.fail(AuthenticationFailed("wrong password"))
+    for failures in (1, 2):
+        assert driver._obstacle(endpoint, 0.0) is driver.core.fatal
+        assert not driver.core.endpoints.may_try(endpoint, 0.0)
+        assert driver.core.endpoints._attempts[endpoint].failures == failures
