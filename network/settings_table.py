@@ -153,6 +153,8 @@ def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
     nearest = _CALLED.get(ours) if noun == "setting" else None
     nearest = nearest or _nearest(ours, known, cutoff=0.5)
     hint = f"did you mean {nearest!r}?" if nearest else "SETTINGS of the client's package lists them"
+    if name.endswith("serializer"):
+        hint = "leave it out: keys and values are bytes, which your code encodes and decodes"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
 

@@ -75,6 +75,16 @@ def test_an_unknown_property_is_refused_with_the_nearest_known_one() -> None:
         ConsumerConfig.from_kafka({"bootstrap.servers": "a:1", "fetch.max.byte": 1})
 
 
+def test_a_serializer_is_refused_with_what_to_do_instead() -> None:
+    for name in ("key.deserializer", "value.serializer"):
+        with pytest.raises(
+            ConfigError, match=rf"unknown property '{name}'.*bytes, which your code encodes and decodes"
+        ):
+            ConsumerConfig.from_kafka({"bootstrap.servers": "a:1", name: "org.example.Text"})
+    with pytest.raises(ConfigError, match=r"unknown setting 'value_deserializer'.*bytes"):
+        ConsumerConfig.of(bootstrap="a:1", value_deserializer=str)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
