@@ -21,7 +21,7 @@ from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
-from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, HookOutcome
+from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, QUIET_WAIT_S, HookOutcome
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import keep_result
 from kohort.network.arguments import each_partition, seconds_given, times_given
@@ -251,13 +251,15 @@ class AsyncConsumer(ConsumerBase):
         self._check_loop()
         until = self._deadline(timeout_s)
         while True:
+            self._news.clear()
             with self._session.acquire():  # in each round: another task may have closed the consumer
                 found = look()
             if found is not None:
                 return found
-            if self._session.driver.now() >= until:
+            left = until - self._session.driver.now()
+            if left <= 0:
                 raise unknown_position(partition)
-            await asyncio.sleep(0.01)
+            await self._news.wait(min(left, QUIET_WAIT_S))
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None

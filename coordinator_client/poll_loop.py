@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
+QUIET_WAIT_S = 0.05  # the longest of `wait_quietly`: not every change rings the bell
 EMPTY_HOOKS = {Revoked: RebalanceHooks.on_revoked, Assigned: RebalanceHooks.on_assigned, Lost: RebalanceHooks.on_lost}
 
 
@@ -327,7 +328,7 @@ class PollLoop(PollFields):
         left = until - self.driver.now()
         if left <= 0 or self.driver.crashed is not None:
             return False
-        self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
+        self.driver.bell.wait(self.driver.bell.rings, min(left, QUIET_WAIT_S))
         return True
 
 

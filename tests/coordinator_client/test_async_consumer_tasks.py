@@ -9,7 +9,7 @@ import pytest
 
 from kohort import AsyncConsumer
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client import Assigned, CallbackError, ConsumerClosed, RebalanceHooks
+from kohort.coordinator_client import Assigned, CallbackError, ConsumerClosed, RebalanceHooks, async_consumer
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
@@ -145,6 +145,23 @@ def test_a_call_that_waits_ends_when_another_task_closes_the_consumer(api: str) 
 
 def test_a_position_that_another_task_waits_for_is_not_known_after_a_close() -> None:
     ends_by_close("OffsetFetch", lambda consumer: consumer.position(FIRST), [FIRST])
+
+
+def test_a_position_is_returned_by_the_update_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_consumer, "QUIET_WAIT_S", 2 * PATIENCE_S)
+
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("ListOffsets", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign([FIRST])
+                waiting = asyncio.create_task(consumer.position(FIRST))
+                await reached(held)
+                held.release()
+                assert await waiting == 0
+
+    run(main)
 
 
 def test_a_call_that_waits_ends_with_the_driver() -> None:
