@@ -47,11 +47,15 @@ NOTHING = TakenRecords(-1, ())
 
 @dataclass(slots=True)
 class _HeldRange:
-    """An owned partition. `position`: the next offset to read. `committed`: the offset that the group has."""
+    """An owned partition. `position`: the next offset to read. `committed`: the offset that the group has.
+
+    `is_foreign`: another program has set that offset, and no batch has begun there.
+    """
 
     position: int
     committed: int | None
     leaving: bool = False
+    is_foreign: bool = False
 
 
 class SparkGroupMember(RebalanceHooks):
@@ -132,6 +136,9 @@ class SparkGroupMember(RebalanceHooks):
                 return NOTHING
             self._batch = TakenRecords(self._generation, tuple(ranges))
             self._batch_of = {one.place: still[one.place] for one in ranges}
+            for held in self._batch_of.values():
+                if held.is_foreign:  # commit it as a stream's, so that a restart passes this batch once it is finished
+                    held.committed, held.is_foreign = None, False
             return self._batch
 
     def finish(self, timeout_s: float) -> None:
@@ -221,13 +228,11 @@ class SparkGroupMember(RebalanceHooks):
     def on_assigned(self, event: Assigned) -> dict[TopicPartition, int]:
         starts = self._starts(tuple(sorted(event.partitions)))
         with self._changed:
-            self._held = {place: held for place, held in self._held.items() if place in event.assignment}
-            for place, (start, committed) in starts.items():
-                self._held[place] = _HeldRange(start, committed)
+            self._held = {place: held for place, held in self._held.items() if place in event.assignment} | starts
             self._generation = event.generation
             self._hook_commit_since = None
             self._changed.notify_all()
-        return {place: start for place, (start, _committed) in starts.items()}
+            return {place: held.position for place, held in starts.items()}
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, OffsetAndMetadata]:
         with self._changed:
@@ -249,8 +254,8 @@ class SparkGroupMember(RebalanceHooks):
             self._hook_commit_since = None
             self._changed.notify_all()
 
-    def _starts(self, places: tuple[TopicPartition, ...]) -> dict[TopicPartition, tuple[int, int | None]]:
-        """The start offset and the committed offset of each partition.
+    def _starts(self, places: tuple[TopicPartition, ...]) -> dict[TopicPartition, _HeldRange]:
+        """The partitions at their start offsets.
 
         A partition without a commit gets a commit of its start at once. Otherwise "latest" would be another offset
         for the next owner.
@@ -264,14 +269,16 @@ class SparkGroupMember(RebalanceHooks):
             if fresh
             else {}
         )
-        starts: dict[TopicPartition, tuple[int, int | None]] = {}
+        starts: dict[TopicPartition, _HeldRange] = {}
         for place in places:
-            stored = found.get(place)
-            start = begin[place] if stored is None else stored.offset
-            done = self._before.pop(place, None)
-            if done is not None and stored is not None and stored.metadata == MARK and done.start == start:
+            stored, done = found.get(place), self._before.pop(place, None)
+            if stored is None:
+                starts[place] = _HeldRange(begin[place], None)
+                continue
+            ours, start = stored.metadata == MARK, stored.offset
+            if ours and done is not None and done.start == start:
                 start = done.stop
-            starts[place] = (start, None if stored is None else stored.offset)
+            starts[place] = _HeldRange(start, stored.offset, is_foreign=not ours)
         return starts
 
 

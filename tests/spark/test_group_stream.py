@@ -206,6 +206,28 @@ def test_a_restart_starts_at_an_offset_that_was_reset(group: str) -> None:
             again.stream.stop()
 
 
+@pytest.mark.proves("S-01")
+def test_a_batch_that_began_at_an_offset_of_another_program_is_not_read_again(group: str) -> None:
+    place = TopicPartition("t", 0)
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        options = SourceOptions.of(there | {"maxOffsetsPerTrigger": "5"}, streaming=True)
+        fake.produce("t", 0, [(None, b"value")] * 17)
+        at, planned = None, []
+        for reset_to in (2, None, 7, None, 1, None):
+            if reset_to is not None:
+                with Admin(fake.bootstrap) as admin:
+                    admin.reset_offsets(group, {place: reset_to})
+            one = App(options, at)
+            try:
+                one.execute(one.plan())
+            finally:
+                one.stream.stop()  # the batch is finished, and has no commit
+            at = one.at
+            planned.append(at["ranges"]["t"]["0"])
+        assert planned == [[2, 7], [7, 12], [7, 12], [12, 17], [1, 6], [6, 11]]
+
+
 @pytest.mark.broker
 def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
     app: Make,
