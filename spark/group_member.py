@@ -139,6 +139,7 @@ class SparkGroupMember(RebalanceHooks):
             for held in self._batch_of.values():
                 if held.is_foreign:  # commit it as a stream's, so that a restart passes this batch once it is finished
                     held.committed, held.is_foreign = None, False
+                    self._wake()
             return self._batch
 
     def finish(self, timeout_s: float) -> None:

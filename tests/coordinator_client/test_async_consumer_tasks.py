@@ -156,7 +156,7 @@ def test_a_position_is_returned_by_the_update_that_brings_it(monkeypatch: pytest
             fake.control("ListOffsets", lambda call: held, times=1)
             async with AsyncConsumer(fake.bootstrap) as consumer:
                 consumer.assign([FIRST])
-                waiting = asyncio.create_task(consumer.position(FIRST))
+                waiting = asyncio.create_task(consumer.position(FIRST, 2 * PATIENCE_S))
                 await reached(held)
                 held.release()
                 assert await waiting == 0
