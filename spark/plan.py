@@ -245,11 +245,7 @@ class LogRange:
         given = bound if isinstance(bound, Mapping) else dict.fromkeys(self._places, bound)
         points = {TopicPartition(*place): point for place, point in given.items()}
         if missing := sorted(set(self._places) - points.keys()):
-            raise PlanError(
-                f"{name} has no offset for a partition of the plan",
-                topic=missing[0].topic,
-                partition=missing[0].partition,
-            )
+            raise no_offset(name, missing[0])
         if strange := sorted(points.keys() - set(self._places)):
             raise PlanError(
                 f"{name} has an offset for a partition outside the plan",
@@ -328,6 +324,11 @@ class LogRange:
     def first_since(self, time_ms: int) -> dict[TopicPartition, int]:
         """The first offset that is not older, by partition; the end where all are."""
         return self._by_time(dict.fromkeys(self._places, time_ms), "latest")
+
+
+def no_offset(name: str, place: TopicPartition) -> PlanError:
+    """The error of offsets that lack a partition. `name`: "start" or "stop"."""
+    return PlanError(f"{name} has no offset for a partition of the plan", topic=place.topic, partition=place.partition)
 
 
 def _time_ms(time: datetime, name: str) -> int:

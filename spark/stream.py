@@ -11,7 +11,6 @@ run ignores maxOffsetsPerTrigger.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +23,7 @@ from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
 from kohort.spark.partition_reader import RangePartition, batches
-from kohort.spark.plan import LogRange, compiled
+from kohort.spark.plan import LogRange, compiled, no_offset
 from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.read_limits import Offsets, Pace
 from kohort.spark.worker_tuning import Shipped
@@ -101,6 +100,7 @@ class StreamReader(StreamBase):
         self._there: frozenset[TopicPartition] | None = None
         self._began = False
         self._is_new = False  # no batch is finished
+        self._unnamed: Sequence[TopicPartition] = ()  # partitions that `startingOffsets` lacks
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark ships this object to executors for `read`, without connections.
@@ -109,9 +109,14 @@ class StreamReader(StreamBase):
     def initialOffset(self) -> Logged:
         # Spark logs the end of the first batch, but not its start. So "latest" must be that end, which a restart knows.
         # Every PySpark calls this method after the first `latestOffset`, and since 4.2 also before it.
-        named = self._places(None) if self._reached is None else ()
-        ends = self._target if self._reached is None else self._reached
+        first = self._reached is None
+        named = self._places(None) if first else ()
+        ends = self._target if first else self._reached
         places = named if ends is None else tuple(ends)
+        if isinstance(self._options.start, Mapping) and (first or self._is_new):
+            # They may be added ones. The first `latestOffset` refuses them, unless a batch is repeated before it.
+            self._unnamed = sorted(set(places) - self._options.start.keys())
+            places = tuple(place for place in places if place in self._options.start)
         self._reached = LogRange(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
@@ -123,6 +128,8 @@ class StreamReader(StreamBase):
         self._target = self._consumer().end_offsets(self._places({}))
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
+        if self._unnamed and not self._began:
+            raise no_offset("start", self._unnamed[0])
         before = self._reached if start is None else _of_no_group(start)
         self._there = frozenset(self._places(before))
         if before is not None:
@@ -150,6 +157,7 @@ class StreamReader(StreamBase):
         before, after = _of_no_group(start), _of_no_group(end)
         if self._is_new and not self._began:
             before = self._start_of_repeated(before, after)
+            self._unnamed = ()  # the run that planned this batch has found an offset for each partition of that time
         self._refuse_gone(before, after)
         before |= self._begin_of_new(before, after)
         stops = {place: stop for place, stop in after.items() if place in before}
@@ -236,13 +244,12 @@ class StreamReader(StreamBase):
         """The start of the first batch, which Spark repeats after a restart.
 
         `initial` is the start that was found after the restart. It may have partitions that were added after the batch.
-        "latest" or the offset of a time may be above the batch's end.
+        The offset of a word or a time may be above the batch's end. "earliest" is so if all records were deleted.
         """
         bound = self._options.start
         points = bound if isinstance(bound, Mapping) else dict.fromkeys(initial, bound)
-        at_end = {place for place, point in points.items() if point == "latest" or isinstance(point, datetime)}
         return {
-            place: min(offset, ends[place]) if place in at_end else offset
+            place: offset if isinstance(points[place], int) else min(offset, ends[place])
             for place, offset in initial.items()
             if place in ends
         }

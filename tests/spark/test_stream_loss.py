@@ -9,7 +9,7 @@ import pytest
 
 from kohort import KohortError, TopicPartition
 from kohort.coordinator_client.offsets import offset_lookups
-from kohort.spark import DataLossError, OffsetRange
+from kohort.spark import DataLossError, OffsetRange, PlanError
 from kohort.spark.offset_json import Logged
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
@@ -122,12 +122,44 @@ def test_the_first_batch_has_the_same_records_after_a_restart(
     assert first == [OffsetRange(topic, 0, offset, end[topic]["0"]) for topic, offset in begins.items()]
     for topic in BEGIN:
         fake.produce(topic, 0, [(None, b"value", stamp) for stamp in (0, late, late)])
-    if "{" not in start.get("startingOffsets", ""):  # otherwise each partition needs an offset
-        fake.add_partitions("stays", 2)
+    fake.add_partitions("stays", 2)
     if not passes_start:
         again.partitions(end, end)  # as PySpark 4.0 and 4.1 restart
     assert ranges_of_first(again, end) == first
-    assert again.latestOffset(end)["goes"] == {"0": 5}
+    assert again.latestOffset(end) == {"goes": {"0": 5}, "stays": {"0": 4, "1": 0}}
+
+
+@pytest.mark.proves("S-05")
+@pytest.mark.parametrize("start", ["earliest", json.dumps({"goes": {"0": -2}, "stays": {"0": -2}})])
+def test_a_repeated_first_batch_does_without_records_that_retention_has_deleted(
+    fake: FakeBroker, reader: Make, start: str
+) -> None:
+    stream, again = (reader(startingOffsets=start) for _ in range(2))
+    end = stream.latestOffset(stream.initialOffset())
+    fake.produce("goes", 0, [(None, b"value")] * 3)
+    fake.trim("goes", 0, 3)
+    assert ranges_of_first(again, end) == [OffsetRange("stays", 0, 0, 1)]
+    assert again.latestOffset(end)["goes"] == {"0": 4}
+
+
+@pytest.mark.proves("S-05")
+def test_starting_offsets_need_no_partition_that_is_added_before_the_first_batch(
+    fake: FakeBroker, reader: Make
+) -> None:
+    start = {"startingOffsets": json.dumps({"goes": {"0": 1}, "stays": {"0": 0}})}
+    stream = reader(**start)
+    initial = stream.initialOffset()
+    fake.add_partitions("goes", 2)
+    fake.produce("goes", 1, [(None, b"value")])
+    end = stream.latestOffset(initial)
+    first = [OffsetRange("goes", 1, 0, 1), OffsetRange("stays", 0, 0, 1)]
+    assert ranges_of_first(stream, end) == ranges_of_first(reader(**start), end) == first
+    new, old = reader(**start), reader(**start)
+    with pytest.raises(PlanError, match=r"start has no offset .*topic=goes, partition=1"):
+        new.latestOffset(new.initialOffset())
+    old.latestOffset()  # as PySpark 4.0 and 4.1 start
+    with pytest.raises(PlanError, match=r"start has no offset .*topic=goes, partition=1"):
+        old.initialOffset()
 
 
 @pytest.mark.proves("B-40")
