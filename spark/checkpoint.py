@@ -20,8 +20,10 @@ def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
     path = checkpoint / "offsets" / str(max(finished))
     found: dict[TopicPartition, int] = {}
     try:
-        for line in path.read_text().splitlines()[2:]:  # behind the version and Spark's settings
-            for place, offset in ({} if line == "-" else reached(parsed_json(line))).items():
+        version, _settings, *lines = path.read_text().splitlines()
+        for line in lines:
+            text = line if version == "v1" else line.partition(":")[2]  # since version 2 behind the source's name
+            for place, offset in ({} if text == "-" else reached(parsed_json(text))).items():
                 found[place] = min(offset, found.get(place, offset))  # several sources may read it
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PlanError(f"not a log of offsets: {error}", file=str(path)) from error

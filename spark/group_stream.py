@@ -24,7 +24,7 @@ from kohort.spark.offset_json import is_of_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
 from kohort.spark.ranges import OffsetRange
-from kohort.spark.stream import StreamBase
+from kohort.spark.stream import ReadAllAvailable, StreamBase
 
 LoggedBatch = dict[str, Any]
 JOIN_S = 60.0
@@ -68,7 +68,9 @@ class GroupStreamReader(StreamBase):
                 topic=min(self._gone),
                 hint="restart the query to read the other topics, or set failOnDataLoss=false",
             )
-        if self._target is not None and not self._member.wait_for_assignment(JOIN_S):
+        # Without a limit this may be the only request of the run (Trigger.Once).
+        at_once = self._target is not None or isinstance(limit, ReadAllAvailable)
+        if at_once and not self._member.wait_for_assignment(JOIN_S):
             return start
         taken = self._member.take(lambda positions: self._ends(positions, limit))
         return logged_batch(taken) if taken.ranges else start

@@ -224,6 +224,8 @@ class PushingReader(BatchReader):
 
 
 def _refuse_other(schema: StructType, wanted: StructType) -> None:
+    if not schema.names:  # batches of Arrow without columns have no rows
+        raise OptionError("the schema has no columns", hint="omit .schema(...)", column="none")
     there = {field.name: field.dataType for field in wanted}
     strange = [field.name for field in schema if there.get(field.name) != field.dataType]
     if strange or len(set(schema.names)) < len(schema):

@@ -49,6 +49,14 @@ def test_a_batch_of_several_sources_has_those_of_topics(checkpoint: Path) -> Non
     assert finished_offsets(checkpoint) == {TopicPartition("a", 0): 3, TopicPartition("b", 1): 9}
 
 
+def test_a_log_with_names_of_sources_has_their_offsets(checkpoint: Path) -> None:
+    """As with `spark.sql.streaming.offsetLog.formatVersion` 2."""
+    batch(checkpoint, 0)
+    lines = ["v2", SETTINGS, '0:{"a": {"0": 3}}', "rate:1234", "none:-"]
+    (checkpoint / "offsets" / "0").write_text("\n".join(lines))
+    assert finished_offsets(checkpoint) == {TopicPartition("a", 0): 3}
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_sources_of_one_topic_have_finished_what_both_have(checkpoint: Path, ahead: int) -> None:
     sources = [{"a": {"0": 3, "1": 7}}, {"a": {"0": 9}}]

@@ -26,7 +26,7 @@ from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_
 from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
-from kohort.spark.stream import StreamReader
+from kohort.spark.stream import ReadAllAvailable, StreamReader
 from kohort.testing.fake_broker import FakeBroker
 from tests.spark.sent import varied
 from tests.support.broker_selection import SelectedBroker
@@ -163,6 +163,20 @@ def test_a_run_that_takes_what_is_there_now_ends_and_commits(
     one.stream.stop()
     assert committed() == [10, 10, 10]
     assert len(one.seen) == 30
+
+
+@pytest.mark.proves("S-01")
+def test_a_run_of_one_batch_waits_for_its_assignment(group: str) -> None:
+    """Trigger.Once requests one batch, without a limit."""
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"value")] * 3)
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        one = App(SourceOptions.of(there | {"startingOffsets": "earliest"}, streaming=True))
+        try:
+            end = one.stream.latestOffset(one.at, ReadAllAvailable())
+        finally:
+            one.stream.stop()
+    assert end["ranges"] == {"t": {"0": [0, 3]}}
 
 
 @pytest.mark.broker

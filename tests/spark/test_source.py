@@ -7,6 +7,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql.types import StructType
 
 from kohort import Admin, Consumer, TopicPartition
 from kohort.spark import OffsetRange, kafka_rdd, plan, register
@@ -187,11 +188,12 @@ def test_what_is_wrong_is_said_on_the_driver(
     ("schema", "says"),
     [
         ("value string", "schema of this source is fixed"),
+        (StructType(), "has no columns"),
         ("key binary not null, offset long", r"can be null is NOT NULL \(column=key\)"),
     ],
 )
 def test_another_schema_is_refused(
-    kohort_spark: Any, broker: SelectedBroker, topic: str, schema: str, says: str
+    kohort_spark: Any, broker: SelectedBroker, topic: str, schema: str | StructType, says: str
 ) -> None:
     frame = kohort_spark.read.format("kohort").schema(schema)
     with pytest.raises(Exception, match=says):
