@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, Final, Literal, get_args
 
 from kohort.common.foreign_text import parsed_json
@@ -12,7 +13,7 @@ from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError, SinkUnavailable
 from kohort.consistent_region.settings import check_positive
-from kohort.consistent_region.sql_dialects import dialect_of
+from kohort.consistent_region.sql_dialects import SQLITE, dialect_of
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 
@@ -48,7 +49,7 @@ class SqlSink:
     The database has one row for each task and sink in `kohort_task`. It has the checkpoint of the last commit, which
     makes commits idempotent, and the last owner, which fences older ones. Connecting times out after 10 s and a lock
     after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts. A
-    server that does not respond to a statement for 30 s longer than that is given up.
+    server that does not respond to a statement for 30 s longer than that is given up, except by those of `schema`.
 
     `on_refused`: the reaction to a statement that the database refuses for its data, such as a violated constraint.
     With "raise" the member ends, and so does each next owner of the task, until the database accepts the statement.
@@ -76,6 +77,7 @@ class SqlSink:
             )
         self.refused_total = 0
         self._retry_timeout_s = retry_timeout_s
+        self._patience_s = retry_timeout_s
         self._on_refused = on_refused
         self._url = url
         self._dialect = dialect_of(url)
@@ -100,7 +102,11 @@ class SqlSink:
         self._place = place
         notes = (_NOTES,) if self._on_refused == "raise" else (_NOTES, _DEAD)
         tables = (*self._dialect.setup, *notes, *self._dialect.statements(self._schema))
+        self._patience_s = inf  # `schema` may make the index of a large table
         self._transact(lambda cursor: [cursor.execute(one) for one in tables])
+        self._patience_s = self._retry_timeout_s
+        if self._dialect is not SQLITE:
+            self.close()
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
         """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
@@ -286,5 +292,5 @@ class SqlSink:
 
     def _opened(self) -> Any:
         if self._connection is None:
-            self._connection = self._dialect.connect(self._url, self._retry_timeout_s)
+            self._connection = self._dialect.connect(self._url, self._patience_s)
         return self._connection

@@ -377,6 +377,20 @@ def test_a_database_that_freezes_is_given_up_and_the_next_life_commits(
         assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
 
 
+def test_statements_of_a_schema_may_take_longer_than_those_of_a_commit(
+    postgres: RealPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.consistent_region.sql_dialects._WAIT_S", 0)
+    sink = SqlSink(postgres.fresh(), schema="SELECT pg_sleep(1)", retry_timeout_s=0.3)
+    sink.open(place())
+    sink.take([T0], TaskTerm(LINEAGE, 1))
+    sink.select(T0)
+    sink.execute("SELECT pg_sleep(60)")
+    with pytest.raises(SinkUnavailable, match="no response"):
+        sink.commit([DueEffects(T0, [sink.pre_commit(T0)], {})], AT)
+    sink.close()
+
+
 @pytest.mark.parametrize(
     ("state", "passes"), [("57P01", True), ("08006", True), ("53300", True), ("40P01", True), ("23505", False)]
 )
