@@ -283,11 +283,15 @@ def _legacy_lz4_into(source: memoryview, target: Any) -> int:
 def _lz4_compress(source: Any, level: int | None) -> bytes:
     import cramjam
 
+    if level is not None:  # only the library's frames have levels
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(bytes(source))  # it takes no other buffer
+        return bytes(frame.finish())
     view = memoryview(source).cast("B")
-    parts = [_LZ4_HEADER]  # composed here, because the library's own frames have linked blocks
+    parts = [_LZ4_HEADER]  # composed here, because the library's own frames have checksums of blocks
     for at in range(0, len(view), _LZ4_KAFKA_BLOCK_BYTES):
         plain = view[at : at + _LZ4_KAFKA_BLOCK_BYTES]
-        packed = bytes(cramjam.lz4.compress_block(plain, compression=level, store_size=False))
+        packed = bytes(cramjam.lz4.compress_block(plain, store_size=False))
         if len(packed) < len(plain):
             parts += (len(packed).to_bytes(4, "little"), packed)
         else:

@@ -108,9 +108,9 @@ class ProducerConfig(ClientConfig):
                 hint="a request is made of what is in the buffer",
                 setting="buffer_bytes",
             )
-        if self.compression == "gzip" and (self.compression_level or 0) < 0:
+        if self.compression in ("gzip", "lz4") and (self.compression_level or 0) < 0:
             raise ConfigError(
-                f"compression_level ({self.compression_level}) must be at least 0 for gzip",
+                f"compression_level ({self.compression_level}) must be at least 0 for {self.compression}",
                 hint="leave it out: that is the codec's usual one",
                 setting="compression_level",
             )

@@ -302,6 +302,8 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 if now + config.linger_ms / 1000 < self._polls_at:
                     self.wake()  # before the record: after it, an interrupt could leave the driver asleep
                 delivery = batch.append(key, value, headers, timestamp_ms, on_delivery, lane.queue.append)
+                if delivery is None:  # another thread has taken the room: the queue does not have the batch
+                    return None
                 if batch.size >= config.batch_bytes:
                     accumulator.close_lane(lane)
                     self.wake()

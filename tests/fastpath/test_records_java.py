@@ -231,14 +231,30 @@ def test_more_bits_than_a_varint_has_are_the_one_thing_that_chance_seldom_finds(
 
 
 @pytest.mark.proves("B-12")
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_kafka_reads_what_ours_writes(codec: str) -> None:
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        *((codec, None) for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
+        *(("gzip", level) for level in (0, 9)),
+        *(("lz4", level) for level in (0, 9, 22)),
+        *(("zstd", level) for level in (-5, 19)),
+    ],
+)
+def test_kafka_reads_what_ours_writes(codec: str, level: int | None) -> None:
     headers = [("h", b"x"), ("n", None), ("ü", b"")]
     records = [(b"k%d" % i, None if i % 7 == 0 else b"v" * i, 1_000 + i, headers[: i % 4]) for i in range(2_000)]
-    data = fastpath.encode(records, codec=codec, base_offset=11)
+    data = fastpath.encode(records, codec=codec, level=level, base_offset=11)
     theirs = records_jvm().read(data)
     assert theirs[:-9] == expected(fastpath.decode(data))
     assert struct.unpack(">q", theirs[-8:]) == (2_011,)
+
+
+@pytest.mark.parametrize(("codec", "least", "most"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", -5, 19)])
+def test_a_codec_with_levels_compresses_more_at_a_higher_one(codec: str, least: int, most: int) -> None:
+    numbers = random.Random(1)
+    records = [(None, b"value %d of many" % numbers.randrange(1_000)) for _ in range(10_000)]
+    low, high = (len(fastpath.encode(records, codec=codec, level=level)) for level in (least, most))
+    assert high < low
 
 
 if __name__ == "__main__":

@@ -235,6 +235,7 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
         ({"buffer_bytes": 100}, "buffer_bytes"),
         ({"delivery_timeout_ms": 100}, "delivery_timeout_ms"),
         ({"compression": "gzip", "compression_level": -1}, "compression_level"),
+        ({"compression": "lz4", "compression_level": -1}, "compression_level"),
         ({"group": "g"}, "unknown setting 'group'"),
     ):
         with pytest.raises(ConfigError, match=wrong):

@@ -235,6 +235,25 @@ def test_no_more_than_the_buffer_is_taken_and_room_comes_back() -> None:
     assert raised.value.place["max_request_bytes"] == 500
 
 
+def test_a_record_whose_room_another_thread_takes_leaves_no_batch_that_is_never_sent() -> None:
+    world = ready(buffer_bytes=500, max_request_bytes=500, batch_bytes=500)
+    core = world.core
+    world.send(b"open", 0)
+
+    def fill() -> None:  # as another thread, whose records need no lock
+        core.wake = lambda: None
+        while core.accumulator.open.append(TOPIC, None, b"x" * 30, None, 0, 1):
+            pass
+
+    core.wake = fill
+    assert world.send(b"y" * 200, 1) is None
+    world.calm()
+    assert world.send(b"next", 1) is not None
+    world.calm()
+    assert world.logs[TopicPartition(TOPIC, 1)].values == [b"next"]
+    assert core.accumulator.buffered == 0
+
+
 def test_batches_linger_and_a_full_one_does_not() -> None:
     world = ready(linger_ms=1_000)
     world.send(b"x", 0)
