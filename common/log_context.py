@@ -4,11 +4,14 @@ A filter on each logger adds missing fields, so a format string may always name 
 (`set_log_context`), and a line may name more fields (`extra=`). Nothing is printed unless the application configures
 logging. A process that has not imported `logging` has no handlers. So kohort does not import it either, which would be
 a tenth of a consumer's start.
+
+A driver's thread keeps its lines (`keep_lines`), and another thread writes them. Handlers are code of the application.
 """
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -47,12 +50,35 @@ LOGGERS: Final = (
     "kohort.assignors.weighted",
 )
 
+MOST_KEPT: Final = 1_000
+"""The most lines that a thread keeps. The oldest are dropped if handlers are slower for long."""
+
 _here = threading.local()
 
 
 def set_log_context(fields: LogContext) -> None:
     """Sets the logging context of the calling thread. `fields` returns them."""
     _here.fields = fields
+
+
+def keep_lines() -> "deque[logging.LogRecord]":
+    """Have the lines of the calling thread kept in the result, from now on. No handler is called for them."""
+    kept: deque[logging.LogRecord] = deque(maxlen=MOST_KEPT)
+    _here.kept = kept
+    return kept
+
+
+def write_lines(lines: "Iterable[logging.LogRecord]") -> None:
+    """Write lines that another thread has kept. What a handler raises is printed, as by handlers of `logging`."""
+    logging = _prepared()
+    for line in lines:
+        try:
+            logging.getLogger(line.name).handle(line)
+        except Exception:
+            if logging.raiseExceptions:
+                import traceback  # `logging` has imported it
+
+                traceback.print_exc()
 
 
 def logger(name: str) -> "logging.Logger":
@@ -75,9 +101,16 @@ def _drop(*_line: object, **_fields: object) -> None:
 
 
 class ContextFilter:
-    """Lets every record pass, with all `FIELDS` and with `SHOWN` in its text."""
+    """Lets every record pass that is not kept, with all `FIELDS` and with `SHOWN` in its text."""
 
     def filter(self, record: "logging.LogRecord") -> bool:
+        self._complete(record)
+        kept: deque[logging.LogRecord] | None = getattr(_here, "kept", None)
+        if kept is not None:
+            kept.append(record)
+        return kept is None
+
+    def _complete(self, record: "logging.LogRecord") -> None:
         here: Mapping[str, object] = getattr(_here, "fields", dict)()
         for name, none in FIELDS.items():
             if not hasattr(record, name):
@@ -87,14 +120,13 @@ class ContextFilter:
         try:
             message = record.getMessage()
         except Exception:  # the handler's failure is logging's matter, and must not end a driver
-            return True
+            return
         if not text or message.endswith(f"[{text}]"):
-            return True
+            return
         if isinstance(record.args, tuple) and record.args:
             record.msg, record.args = f"{record.msg} [%s]", (*record.args, text)
         else:
             record.msg, record.args = "%s [%s]", (message, text)
-        return True
 
 
 @cache

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._poller import Poller, ring, take_rings
+from kohort.network.log_writer import LogWriter
 from kohort.network.promise import Flag
 from kohort.network.requests import ConnectionPurpose, Endpoint
 
@@ -119,6 +120,7 @@ class EventLoop:
         self._rung: deque[Turned] = deque()
         self._asleep = False
         self._logged: Turned | None = None  # the driver that the log lines of this thread name
+        self.lines: LogWriter | None = None  # of this thread
         self._bell_in, self._bell_out = socket.socketpair()
         self._rings = bytearray(4096)
         self._bell_in.setblocking(False)
@@ -153,16 +155,19 @@ class EventLoop:
     # --- the thread
 
     def _run(self) -> None:
+        self.lines = lines = LogWriter()
         try:
             while self.load:
                 for driver, ready in self._wait().items():
                     self._give_turn(driver, ready)
+                    lines.write()
         except BaseException as defect:
             log.exception("a thread of drivers ended by a defect")
             _close(self)
             for driver in {*self._due, *self._next, *self._rung}:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
+        lines.end()
         self.poller.close()
         self._bell_in.close()
         self._bell_out.close()
@@ -231,6 +236,8 @@ class EventLoop:
     def _end(self, driver: Turned, defect: BaseException | None) -> None:
         self._due.discard(driver)
         self._next.pop(driver, None)
+        if self.lines is not None:
+            self.lines.write()  # first: then its callers are woken
         try:
             driver.over(defect)
         except BaseException:  # other drivers of this thread must go on

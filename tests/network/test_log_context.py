@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,15 @@ from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, set_log_co
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Answer
-from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce
+from kohort.testing.fake_broker import Alter, Answer
+from tests.coordinator_client.consumer_helpers import (
+    PATIENCE_S,
+    numbers,
+    poll_all_until,
+    poll_until,
+    produce,
+    wait_until,
+)
 from tests.support.broker_selection import SelectedBroker
 
 ILLEGAL_GENERATION = 22
@@ -191,6 +199,75 @@ log.warning("written", extra={"client_id": "c"})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr == "c|written [client_id=c]|<module>\n"
+
+
+class Given(logging.Handler):
+    """Calls a function with the text of each line, under the lock of the handler."""
+
+    def __init__(self, function: Callable[[str], object]) -> None:
+        super().__init__()
+        self._function = function
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._function(record.getMessage())
+
+
+@pytest.fixture
+def handle() -> Iterator[Callable[[Callable[[str], object]], None]]:
+    """Lets a function handle the lines of the clients."""
+    clients, handlers = logging.getLogger("kohort"), []
+
+    def add(function: Callable[[str], object]) -> None:
+        handlers.append(Given(function))
+        clients.addHandler(handlers[-1])
+
+    before = clients.level
+    clients.setLevel(logging.INFO)
+    yield add
+    clients.setLevel(before)
+    for handler in handlers:
+        clients.removeHandler(handler)
+
+
+def not_the_leader(response: Any) -> Any:
+    (topic,) = response.responses
+    (one,) = topic.partition_responses
+    return response._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=6),)),))
+
+
+def test_a_handler_that_waits_holds_up_no_client(handle: Callable[[Callable[[str], object]], None]) -> None:
+    goes_on, waits = threading.Event(), []
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap) as producer:
+        producer.send("t", b"0").result(PATIENCE_S)
+        handle(lambda _line: waits.append(goes_on.wait(PATIENCE_S)))
+        fake.control("Produce", lambda _call: Alter(not_the_leader), times=1)
+        producer.send("t", b"1").result(PATIENCE_S)
+        goes_on.set()
+        producer.send("t", b"2").result(PATIENCE_S)
+        wait_until(lambda: bool(waits))
+    assert all(waits)
+
+
+def test_a_handler_that_raises_ends_no_client(
+    handle: Callable[[Callable[[str], object]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(line: str) -> None:
+        raise OSError(f"no server takes: {line}")
+
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap) as producer:
+        producer.send("t", b"0").result(PATIENCE_S)
+        handle(refuse)
+        fake.disconnect()
+        wait_until(lambda: "no server takes: data connection ended" in capsys.readouterr().err)
+        producer.send("t", b"1").result(PATIENCE_S)
+
+
+def test_a_client_sends_its_own_lines(handle: Callable[[Callable[[str], object]], None]) -> None:
+    with FakeBroker(topics={"t": 1, "lines": 1}) as fake, Producer(fake.bootstrap) as producer:
+        producer.send("t", b"0").result(PATIENCE_S)
+        handle(lambda line: producer.send("lines", line.encode()))
+        fake.disconnect()
+        wait_until(lambda: fake.end_offset("lines", 0) > 0)
 
 
 def test_every_logger_of_the_clients_is_listed() -> None:
