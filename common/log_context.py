@@ -50,9 +50,6 @@ LOGGERS: Final = (
     "kohort.assignors.weighted",
 )
 
-MOST_KEPT: Final = 1_000
-"""The most lines that a thread keeps. The oldest are dropped if handlers are slower for long."""
-
 _here = threading.local()
 
 
@@ -61,11 +58,9 @@ def set_log_context(fields: LogContext) -> None:
     _here.fields = fields
 
 
-def keep_lines() -> "deque[logging.LogRecord]":
-    """Have the lines of the calling thread kept in the result, from now on. No handler is called for them."""
-    kept: deque[logging.LogRecord] = deque(maxlen=MOST_KEPT)
+def keep_lines(kept: "deque[logging.LogRecord] | None") -> None:
+    """Have the lines of the calling thread kept there, from now on. No handler is called for them. None: no longer."""
     _here.kept = kept
-    return kept
 
 
 def write_lines(lines: "Iterable[logging.LogRecord]") -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from kohort import Consumer, Producer
 from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, set_log_context
+from kohort.network import log_writer
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
@@ -268,6 +269,32 @@ def test_a_client_sends_its_own_lines(handle: Callable[[Callable[[str], object]]
         handle(lambda line: producer.send("lines", line.encode()))
         fake.disconnect()
         wait_until(lambda: fake.end_offset("lines", 0) > 0)
+
+
+def test_lines_are_kept_while_a_handler_is_busy_and_written_in_their_order(
+    handle: Callable[[Callable[[str], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "PATIENCE_S", 0.0)
+    goes_on, written, logger = threading.Event(), [], logging.getLogger("kohort.driver")
+
+    def slow(line: str) -> None:
+        goes_on.wait(PATIENCE_S)
+        written.append(line)
+
+    handle(slow)
+    writer = log_writer.LogWriter()
+    try:
+        for number in range(log_writer.MOST_KEPT + 5):
+            logger.info("%d", number)
+            writer.write()
+        goes_on.set()
+        wait_until(lambda: bool(written))
+    finally:
+        writer.end()
+    logger.info("direct")
+    wait_until(lambda: len(written) == log_writer.MOST_KEPT + 2)
+    numbers_written = [int(line) for line in written if line != "direct"]
+    assert numbers_written == [0, *range(5, log_writer.MOST_KEPT + 5)]
 
 
 def test_every_logger_of_the_clients_is_listed() -> None:
