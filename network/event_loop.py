@@ -20,13 +20,15 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kohort.common.log_context import logger, set_log_context
+from kohort.common.log_context import keep_lines, logger, set_log_context
 from kohort.network._poller import Poller, ring, take_rings
-from kohort.network.log_writer import LogWriter
 from kohort.network.promise import Flag
 from kohort.network.requests import ConnectionPurpose, Endpoint
 
 if TYPE_CHECKING:
+    import logging
+
+    from kohort.network.log_writer import LogWriter
     from kohort.network.transport import Channel
 
 log = logger("kohort.driver")
@@ -34,6 +36,9 @@ log = logger("kohort.driver")
 MOST_LOOPS: Final = 8
 LONGEST_SLEEP_S: Final = 60.0
 MOST_VOID_TIMES: Final = 100
+MOST_LINES: Final = 1_000
+"""Log lines that a thread keeps. The oldest are dropped if handlers are slower for long."""
+
 MOST_CONNECTING: Final = len(ConnectionPurpose)
 """Connections of a thread to one address without a response. A driver that is alone has no more, and never waits."""
 
@@ -120,7 +125,8 @@ class EventLoop:
         self._rung: deque[Turned] = deque()
         self._asleep = False
         self._logged: Turned | None = None  # the driver that the log lines of this thread name
-        self.lines: LogWriter | None = None  # of this thread
+        self._lines: deque[logging.LogRecord] = deque(maxlen=MOST_LINES)  # of this thread
+        self._writer: LogWriter | None = None
         self._bell_in, self._bell_out = socket.socketpair()
         self._rings = bytearray(4096)
         self._bell_in.setblocking(False)
@@ -152,22 +158,36 @@ class EventLoop:
         if driver.ended.wait(timeout_s) and not self.load:
             self._thread.join(max(0.0, until - time.monotonic()))
 
+    def write_lines(self) -> None:
+        """Have the log lines of this thread written. While a handler is busy with earlier ones, they are kept."""
+        if self._lines:
+            self._log_writer().write()
+
+    def _log_writer(self) -> "LogWriter":
+        if self._writer is None:
+            from kohort.network.log_writer import LogWriter  # without logging, there is nothing to write
+
+            self._writer = LogWriter(self._lines)
+        return self._writer
+
     # --- the thread
 
     def _run(self) -> None:
-        self.lines = lines = LogWriter()
+        keep_lines(self._lines)
         try:
             while self.load:
                 for driver, ready in self._wait().items():
                     self._give_turn(driver, ready)
-                    lines.write()
+                    self.write_lines()
         except BaseException as defect:
             log.exception("a thread of drivers ended by a defect")
             _close(self)
             for driver in {*self._due, *self._next, *self._rung}:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
-        lines.end()
+        keep_lines(None)
+        if self._lines or self._writer is not None:
+            self._log_writer().end()
         self.poller.close()
         self._bell_in.close()
         self._bell_out.close()
@@ -236,8 +256,7 @@ class EventLoop:
     def _end(self, driver: Turned, defect: BaseException | None) -> None:
         self._due.discard(driver)
         self._next.pop(driver, None)
-        if self.lines is not None:
-            self.lines.write()  # first: then its callers are woken
+        self.write_lines()  # first: then its callers are woken
         try:
             driver.over(defect)
         except BaseException:  # other drivers of this thread must go on

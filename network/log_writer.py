@@ -4,30 +4,26 @@ Handlers are code of the application. A handler may wait for a client: for the p
 instance. While it waits, it holds its own lock. A driver that waited for either would wait for itself.
 """
 
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kohort.common.log_context import keep_lines, write_lines
+from kohort.common.log_context import write_lines
 from kohort.network.promise import Helpers, Promise
 
 if TYPE_CHECKING:
     import logging
-
-MOST_KEPT: Final = 1_000
-"""The most lines that are kept. The oldest are dropped if handlers are slower for long."""
+    from collections import deque
 
 PATIENCE_S: Final = 0.2
 """The time that a driver waits for its lines. Usual handlers are done sooner, before a caller is woken."""
 
 
 class LogWriter:
-    """The lines of the thread that makes it, and the thread that writes them."""
+    """The thread that writes the lines that are in `kept`."""
 
-    def __init__(self) -> None:
-        self._kept: deque[logging.LogRecord] = deque(maxlen=MOST_KEPT)
-        keep_lines(self._kept)
+    def __init__(self, kept: "deque[logging.LogRecord]") -> None:
+        self._kept = kept
         self._helpers: Helpers | None = None
         self._writing: Promise[None] | None = None
 
@@ -37,8 +33,7 @@ class LogWriter:
             self._hand_over()
 
     def end(self) -> None:
-        """Have the last lines written, and keep no more."""
-        keep_lines(None)
+        """Have the last lines written."""
         if self._kept:
             self._hand_over()
         if self._helpers is not None:

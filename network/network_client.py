@@ -404,8 +404,8 @@ class Driver(DriverFields, Generic[C]):
     def _announce(self) -> None:
         """Wake the callers if the core has updates."""
         if self.core.has_updates:
-            if self._loop is not None and self._loop.lines is not None:
-                self._loop.lines.write()
+            if self._loop is not None:
+                self._loop.write_lines()
             self.bell.ring()
             self._report()
 

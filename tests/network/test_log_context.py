@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, set_log_context
+from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, keep_lines, set_log_context
 from kohort.network import log_writer
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
@@ -29,6 +30,7 @@ from tests.coordinator_client.consumer_helpers import (
 from tests.support.broker_selection import SelectedBroker
 
 ILLEGAL_GENERATION = 22
+MOST = 1_000
 CLIENTS = ("kohort.consumer", "kohort.driver", "kohort.connections")
 
 
@@ -282,19 +284,22 @@ def test_lines_are_kept_while_a_handler_is_busy_and_written_in_their_order(
         written.append(line)
 
     handle(slow)
-    writer = log_writer.LogWriter()
+    kept: deque[logging.LogRecord] = deque(maxlen=MOST)
+    writer = log_writer.LogWriter(kept)
+    keep_lines(kept)
     try:
-        for number in range(log_writer.MOST_KEPT + 5):
+        for number in range(MOST + 5):
             logger.info("%d", number)
             writer.write()
         goes_on.set()
         wait_until(lambda: bool(written))
     finally:
+        keep_lines(None)
         writer.end()
     logger.info("direct")
-    wait_until(lambda: len(written) == log_writer.MOST_KEPT + 2)
+    wait_until(lambda: len(written) == MOST + 2)
     numbers_written = [int(line) for line in written if line != "direct"]
-    assert numbers_written == [0, *range(5, log_writer.MOST_KEPT + 5)]
+    assert numbers_written == [0, *range(5, MOST + 5)]
 
 
 def test_every_logger_of_the_clients_is_listed() -> None:
