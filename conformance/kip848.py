@@ -292,6 +292,34 @@ async def unknown_commit(scene: CheckContext) -> None:
 
 
 @SECTION.check(
+    "M6d",
+    "Offsets outlive the members and the protocol of a group",
+    subject="OffsetFetch",
+    versions="1+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="a classic group's offset is there in its consumer group, in the empty one, and in the classic one again",
+)
+async def outlives(scene: CheckContext) -> None:
+    place = (scene.topic, 1)
+
+    async def keeps(state: str) -> None:
+        scene.equal(f"the offset {state}", (await fetch(scene, [place])).partitions[scene.topic.name, 1].offset, 21)
+
+    (classic,) = await scene.stable(1)
+    await commit(scene, {place: 21}, generation=classic.generation, member=classic.id)
+    await classic.leave()
+    await keeps("in the empty classic group")
+    member = Kip848Consumer(scene, (scene.topic,))
+    scene.error((await member.join()).error_code, "NONE", "the first heartbeat in the empty classic group")
+    await keeps("in the consumer group")
+    await member.beat(member_epoch=LEAVE)
+    await keeps("in the empty consumer group")
+    await scene.member().enter()
+    await keeps("in the classic group again")
+
+
+@SECTION.check(
     "M7a",
     "OffsetFetch of a made-up member",
     subject="OffsetFetch",

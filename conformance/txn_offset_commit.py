@@ -288,6 +288,32 @@ async def aborted(scene: CheckContext) -> None:
 
 
 @SECTION.check(
+    "K2c",
+    "Several partitions, in two requests of one transaction",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-98",
+    expected="after EndTxn each partition has its own offset and metadata",
+)
+async def several(scene: CheckContext) -> None:
+    producer = await CheckProducer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 0): 5, (scene.topic, 1): 6}, metadata="a")
+    codes |= await producer.commit({(scene.topic, 2): 7}, metadata="b")
+    scene.equal("the codes of TxnOffsetCommit by partition", codes, {0: 0, 1: 0, 2: 0})
+    await _ended(scene, producer, committed=True)
+    expected = {0: (5, "a"), 1: (6, "a"), 2: (7, "b")}
+    found: dict[object, tuple[int, str | None]] = {}
+
+    async def visible() -> bool:
+        response = await fetch(scene, [(scene.topic, index) for index in expected])
+        found.update({index: (entry.offset, entry.metadata) for (_, index), entry in response.partitions.items()})
+        return found == expected
+
+    scene.true("offset and metadata by partition", await scene.until(visible, 20), expected, found)
+
+
+@SECTION.check(
     "K3",
     "A producer epoch that was superseded",
     needs=TOPIC,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.protocol.errors import ErrorCode
-from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, reported
+from kohort.testing.fake_broker import Call, FakeBroker
+from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, reported, requested
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
 Where = Callable[[Any], bool]
@@ -38,6 +39,21 @@ def heartbeat(name: str, found: str, wrong: str, *caught_by: str, where: Where =
 
 def first(request: Any) -> bool:
     return bool(request.member_epoch == 0)
+
+
+def loses_offsets(api: str, where: Where, kind: str) -> Callable[[FakeBroker], None]:
+    """A group of this kind has no committed offsets after such a request."""
+
+    def install(broker: FakeBroker) -> None:
+        def control(call: Call) -> None:
+            request = requested(call)
+            group = getattr(broker._cluster.groups, kind).groups.get(request.group_id)
+            if group is not None and where(request):
+                group.offsets.clear()
+
+        broker.control(api, control)
+
+    return install
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -99,6 +115,21 @@ FAULTS: tuple[Fault, ...] = (
         "a commit of a consumer group in an old version is taken",
         altered("OffsetCommit", in_partitions("UNSUPPORTED_VERSION", "NONE")),
         ("M6b",),
+    ),
+    Fault(
+        "a classic group that becomes a consumer group loses its offsets",
+        loses_offsets(HEARTBEAT, first, "classic"),
+        ("M6d",),
+    ),
+    Fault(
+        "a consumer group that becomes a classic group loses its offsets",
+        loses_offsets("JoinGroup", lambda request: True, "consumer"),
+        ("M6d",),
+    ),
+    Fault(
+        "a consumer group loses its offsets with its last member",
+        loses_offsets(HEARTBEAT, lambda request: request.member_epoch == -1, "consumer"),
+        ("M6d",),
     ),
     Fault(
         "an unknown member may read a consumer group's offsets",
