@@ -49,11 +49,22 @@ class BrokerClient:
 
     @classmethod
     async def open(cls, host: str, port: int, access: Access, record: Record) -> BrokerClient:
-        """Connect, with TLS and SASL of `access`. Raises OSError, PeerClosed or Blocked (credentials refused)."""
+        """Connect, with TLS and SASL of `access`.
+
+        Raises OSError, PeerClosed, MissingResponse, WireError or Blocked (credentials refused).
+        """
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            peer = cls(await asyncio.open_connection(host, port, ssl=access.tls), record)
+            try:
+                streams = await asyncio.open_connection(host, port, ssl=access.tls)
+            except (OverflowError, ValueError) as error:
+                raise OSError(f"no such address: {error}") from None
+            peer = cls(streams, record)
             if access.user is not None:
-                await peer._authenticate(access.user, access.password or "")
+                try:
+                    await peer._authenticate(access.user, access.password or "")
+                except BaseException:
+                    await peer.close()
+                    raise
         return peer
 
     async def send(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
@@ -143,8 +154,8 @@ class BrokerClient:
         try:
             self._writer.write(data)
             await self._writer.drain()
-        except ConnectionError:
-            # The broker's response may still be in the receive buffer, and the next read returns it.
+        except OSError:
+            # The broker's response may still be in the receive buffer, and the next read returns it, or the error.
             pass
 
     async def _read(self) -> bytes:
@@ -152,6 +163,8 @@ class BrokerClient:
             data = await self._reader.read(_READ_BYTES)
         except ConnectionError:
             data = b""
+        except ssl.SSLError as error:  # a broker may alert after the handshake
+            raise PeerClosed(f"TLS failed: {error.reason or error}") from None
         if not data:
             raise PeerClosed("the broker closed the connection")
         return data

@@ -10,7 +10,8 @@ import asyncio
 import secrets
 import ssl
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -75,9 +76,7 @@ class BrokerUnderTest:
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
     given_ids: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    consumer_members: set[tuple[str, str]] = field(default_factory=set)
-    share_members: set[tuple[str, str]] = field(default_factory=set)
-    streams_members: set[tuple[str, str]] = field(default_factory=set)
+    members_with_epochs: set[tuple[str, str, str]] = field(default_factory=set)  # API of the heartbeats, group, id
     expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
     _idle: list[BrokerClient] = field(default_factory=list)
 
@@ -112,32 +111,39 @@ class BrokerUnderTest:
             peer = await BrokerClient.open(host, port, access, _forget)
         except Blocked as error:
             raise TargetUnreachable(str(error), hint="check --user", **place) from None
-        except PeerClosed:
-            raise TargetUnreachable(
-                "the broker closed the connection during SASL", hint="check that the listener uses SASL", **place
-            ) from None
+        except PeerClosed as error:
+            raise TargetUnreachable(f"SASL: {error}", hint="check that the listener uses SASL", **place) from None
         except ssl.SSLError as error:
             raise TargetUnreachable(
                 f"TLS failed: {error.reason or error}",
                 hint="check that the listener uses TLS, and that --ca is its authority",
                 **place,
             ) from None
+        except (MissingResponse, WireError) as error:
+            raise TargetUnreachable(
+                f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
+            ) from None
         except (OSError, TimeoutError) as error:
             raise TargetUnreachable(
-                f"cannot connect: {error or 'timed out'}", hint="check the address, and that the broker runs", **place
+                f"cannot connect: {str(error) or 'timed out'}",
+                hint="check the address, and that the broker runs",
+                **place,
             ) from None
         try:
             try:
                 versions = await peer.send("ApiVersions", 0, {}, RESPONSE_TIMEOUT_S)
-            except PeerClosed:
-                hint = "use --tls if the listener uses TLS"
-                raise TargetUnreachable("the connection was closed upon ApiVersions", hint=hint, **place) from None
+            except PeerClosed as error:
+                hint = "it must require no client certificate" if access.tls else "use --tls if the listener uses TLS"
+                raise TargetUnreachable(f"ApiVersions: {error}", hint=hint, **place) from None
             except (MissingResponse, WireError) as error:
                 raise TargetUnreachable(
                     f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
                 ) from None
             ranges = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
             target = cls(host, port, access, stranger, prefix, ranges, {}, {})
+            if target.version("Metadata", at_most=7) < 0:
+                hint = "use the address of a broker, since a controller does not support it"
+                raise TargetUnreachable("the broker does not support Metadata", hint=hint, **place)
             try:
                 if target.version("ApiVersions") >= 3:
                     named = {"client_software_name": "kohort", "client_software_version": "0"}
@@ -226,7 +232,7 @@ class BrokerUnderTest:
         try:
             return await BrokerClient.open(host, port, access or self.access, record or _forget)
         except (OSError, TimeoutError) as error:
-            raise PeerClosed(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
+            raise PeerClosed(f"cannot connect to {host}:{port}: {str(error) or 'timed out'}") from None
 
     async def coordinator(self, group: str) -> int | None:
         """Return the node id of a group's coordinator, None (the given address) in a cluster of one."""
@@ -428,42 +434,45 @@ class BrokerUnderTest:
 
     def _worth_another(self, kept: Mapping[str, str]) -> set[str]:
         """Groups whose coordinator was away for a moment, or whose members with an epoch could not leave then."""
-        members = {group for _, group, _ in self._members_with_epochs()}
+        members = {group for _, group, _ in self.members_with_epochs}
         return {group for group, why in kept.items() if why in AWAY or (why == "NON_EMPTY_GROUP" and group in members)}
 
     async def _remove_all(self, groups: Set[str]) -> dict[str, str]:
         """Let all known members leave these groups, and delete them. Returns those that are still there, with why."""
         kept: dict[str, str] = {}
-        by_node: dict[int | None, list[str]] = {}
-        for api, group, member in self._members_with_epochs():
-            if group in groups:
-                values = {"group_id": group, "member_id": member, "member_epoch": -1, **_FIELDS.get(api, {})}
-                try:
-                    await self.request(api, values, node=await self.coordinator(group))
-                except (CheckEnd, WireError):
-                    continue  # DeleteGroups returns the error
+        by_node: dict[int | None, set[str]] = {}
         for group in groups:
             try:
-                by_node.setdefault(await self.coordinator(group), []).append(group)
+                by_node.setdefault(await self.coordinator(group), set()).add(group)
             except (CheckEnd, WireError) as error:
                 kept[group] = str(error)
         for node, of_node in by_node.items():
             try:
+                await self._end_members(node, of_node)
                 kept |= await self._remove_groups(node, of_node)
             except (CheckEnd, WireError) as error:
                 kept |= dict.fromkeys(of_node, str(error))
         return kept
 
-    def _members_with_epochs(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (API of its heartbeat, group, id) of each member that the run made."""
-        of_api = {
-            "ConsumerGroupHeartbeat": self.consumer_members,
-            "ShareGroupHeartbeat": self.share_members,
-            "StreamsGroupHeartbeat": self.streams_members,
-        }
-        return ((api, *member) for api, members in of_api.items() for member in members)
+    async def _end_members(self, node: int | None, groups: Set[str]) -> None:
+        """Let members with epochs leave. An interrupted run has not seen the responses to some first heartbeats."""
+        values: dict[str, object] = {"group_ids": tuple(groups), "include_authorized_operations": False}
+        for kind in ("Consumer", "Share", "Streams"):
+            with suppress(CheckEnd, WireError):  # of these APIs the broker may have none
+                described = await self.request(f"{kind}GroupDescribe", values, node=node)
+                self.members_with_epochs |= {
+                    (f"{kind}GroupHeartbeat", entry.group_id, member.member_id)
+                    for entry in described.groups
+                    if entry.group_id in groups
+                    for member in entry.members
+                }
+        for api, group, member in self.members_with_epochs:
+            if group in groups:
+                values = {"group_id": group, "member_id": member, "member_epoch": -1, **_FIELDS.get(api, {})}
+                with suppress(CheckEnd, WireError):  # DeleteGroups returns the error
+                    await self.request(api, values, node=node)
 
-    async def _remove_groups(self, node: int | None, groups: list[str]) -> dict[str, str]:
+    async def _remove_groups(self, node: int | None, groups: Set[str]) -> dict[str, str]:
         values = {"groups": tuple(groups), "include_authorized_operations": False}
         for entry in (await self.request("DescribeGroups", values, node=node)).groups:
             members = dict.fromkeys(member.member_id for member in entry.members)

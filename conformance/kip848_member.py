@@ -51,7 +51,7 @@ class Kip848Consumer:
         if response.error_code == 0:
             self.id, self.epoch = response.member_id or self.id, response.member_epoch
             if response.member_epoch > 0:
-                self.scene.target.consumer_members.add((self.scene.group, self.id))
+                self.scene.target.members_with_epochs.add(("ConsumerGroupHeartbeat", self.scene.group, self.id))
             if response.assignment is not None:
                 self.owned = {
                     entry.topic_id: tuple(sorted(entry.partitions)) for entry in response.assignment.topic_partitions

@@ -40,7 +40,8 @@ class ScriptedShareMember:
         if response.error_code == 0:
             self.epoch = response.member_epoch
             if response.member_epoch > 0:
-                self.scene.target.share_members.add((self.scene.group, str(body["member_id"])))
+                member = ("ShareGroupHeartbeat", self.scene.group, str(body["member_id"]))
+                self.scene.target.members_with_epochs.add(member)
         return response
 
     async def join(self, **changes: object) -> Any:

@@ -44,7 +44,8 @@ class ScriptedStreamsMember:
         if response.error_code == 0:
             self.epoch = response.member_epoch
             if response.member_epoch > 0:
-                self.scene.target.streams_members.add((self.scene.group, str(body["member_id"])))
+                member = ("StreamsGroupHeartbeat", self.scene.group, str(body["member_id"]))
+                self.scene.target.members_with_epochs.add(member)
             self.status = frozenset(one.status_code for one in response.status or ())
             if response.active_tasks is not None:
                 self.active, self.standby = tasks_of(response.active_tasks), tasks_of(response.standby_tasks or ())

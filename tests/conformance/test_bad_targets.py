@@ -1,8 +1,10 @@
 """Addresses that are no broker, brokers that die, brokers that want something first: said plainly, with exit codes."""
 
 import asyncio
+import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from kohort.cli.main import main
+from kohort.conformance import broker_client
+from kohort.conformance.broker_client import ANYONE, Access
 from kohort.conformance.broker_under_test import MOST_LISTED, BrokerUnderTest, parse_address
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
@@ -25,6 +29,7 @@ from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRe
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import Alter, Answer, Call, Close, FakeBroker
+from kohort.testing.tls import make_tls_files
 
 
 @contextmanager
@@ -48,8 +53,8 @@ def server(serve: Callable[[socket.socket], object]) -> Iterator[str]:
     thread.join(120)
 
 
-def reach(address: str) -> None:
-    asyncio.run(BrokerUnderTest.reach(address))
+def reach(address: str, access: Access = ANYONE) -> None:
+    asyncio.run(BrokerUnderTest.reach(address, access))
 
 
 def test_nothing_listens() -> None:
@@ -59,13 +64,23 @@ def test_nothing_listens() -> None:
         reach(f"127.0.0.1:{port}")
 
 
-def test_a_web_server_is_no_broker() -> None:
+@pytest.mark.parametrize("access", [ANYONE, Access(user="judge", password="")])
+def test_a_web_server_is_no_broker(access: Access) -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(1024)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with server(serve) as address, pytest.raises(TargetUnreachable, match="not a Kafka broker"):
-        reach(address)
+        reach(address, access)
+
+
+def test_a_listener_that_never_responds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "CONNECT_TIMEOUT_S", 0.05)
+    with (
+        server(lambda connection: connection.recv(1024) and connection.recv(1024)) as address,
+        pytest.raises(TargetUnreachable, match="cannot connect: timed out"),
+    ):
+        reach(address, Access(user="judge", password=""))
 
 
 def test_a_listener_that_hangs_up_may_want_tls() -> None:
@@ -93,6 +108,46 @@ def test_what_is_no_address(text: str) -> None:
 
 def test_an_ipv6_address() -> None:
     assert parse_address("[::1]:9092") == ("::1", 9092)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "a..b:9092", "a\0b:9092"])
+def test_an_address_that_cannot_exist(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "--bootstrap", address, "--only", "D3a"]) == 3
+    assert "check the address" in capsys.readouterr().err
+
+
+def test_an_advertised_port_that_cannot_exist_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker(nodes=2) as broker:
+        bootstrap = broker.bootstrap
+        broker.advertise(1, "127.0.0.1", 70_000)
+        assert main(["conformance", "--bootstrap", bootstrap, "--only", "D3a", "--json"]) == 3
+    assert "cannot connect to 127.0.0.1:70000" in json.loads(capsys.readouterr().out)["ended_early"]
+
+
+def test_a_listener_without_metadata_may_be_of_a_controller() -> None:
+    with FakeBroker(versions={"Metadata": None}) as broker, pytest.raises(TargetUnreachable, match="controller"):
+        reach(broker.bootstrap)
+
+
+def test_a_listener_that_requires_a_client_certificate(tmp_path: Path) -> None:
+    """In TLS 1.3 the alert arrives after the client's handshake."""
+    files = make_tls_files(tmp_path)
+    requiring = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    requiring.load_cert_chain(files.keystore)
+    requiring.load_verify_locations(files.ca_file)
+    requiring.verify_mode = ssl.CERT_REQUIRED
+
+    def serve(connection: socket.socket) -> None:
+        with requiring.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as secured:
+            with contextlib.suppress(ssl.SSLError):
+                secured.do_handshake()
+            secured.shutdown(socket.SHUT_WR)
+            while secured.recv(1024):  # a reset would overtake the alert
+                pass
+
+    access = Access(ssl.create_default_context(cafile=files.ca_file))
+    with server(serve) as address, pytest.raises(TargetUnreachable, match=r"(?i)certificate.required"):
+        reach(address, access)
 
 
 def test_the_second_address_will_do() -> None:

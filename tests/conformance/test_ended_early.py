@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -24,7 +25,7 @@ from kohort.conformance.report import Report
 from kohort.conformance.retry_timing import BRIEF_S, TRIES, Expected
 from kohort.conformance.runner import RunStopped, conduct
 from kohort.conformance.verdict import CheckVerdict, Result
-from kohort.testing.fake_broker import Alter, FakeBroker, Hold
+from kohort.testing.fake_broker import Alter, Call, Drop, FakeBroker, Hold
 from tests.conformance.bending import altered, code
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -279,3 +280,35 @@ def test_topics_whose_creation_was_interrupted_are_removed() -> None:
         assert report.ended_early == "enough"
         assert report.left_behind == ()
         assert not [name for name in broker._cluster.topics if name.startswith("kohort-conformance")]
+
+
+@pytest.mark.parametrize(
+    ("only", "api", "versions"),
+    [("M10", "ConsumerGroupHeartbeat", 2), ("R2a", "ShareGroupHeartbeat", 1), ("S2a", "StreamsGroupHeartbeat", 2)],
+)
+def test_members_whose_first_heartbeat_was_interrupted_leave(only: str, api: str, versions: int) -> None:
+    """In version 0 of ConsumerGroupHeartbeat the coordinator gives the id, which the run then does not know."""
+    stop = RunStopped()
+    joined: list[str] = []
+
+    async def run(broker: FakeBroker) -> Report:
+        loop = asyncio.get_running_loop()
+
+        def interrupt(call: Call) -> Drop | None:
+            request: Any = call.request
+            if request.member_epoch != 0:
+                return None
+            joined.append(request.group_id)
+            if len(joined) == versions:
+                loop.call_soon_threadsafe(stop.request, "enough")
+            return Drop(after_work=True)
+
+        broker.control(api, interrupt)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
+        return await conduct(target, CHECKS, selection=Selection.of(only, CHECKS), stop=stop)
+
+    with FakeBroker() as broker:
+        report = asyncio.run(run(broker))
+        assert len(joined) == versions
+        assert (report.ended_early, report.left_behind) == ("enough", ())
+        assert broker._cluster.groups.all() == []
