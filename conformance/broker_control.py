@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Protocol
 
 from kohort.conformance.errors import Blocked
+
+COMMAND_END_S = 60.0
 
 
 class Operator(Protocol):
@@ -42,6 +45,16 @@ class Commands:
 
 
 async def _run(command: str) -> None:
+    running = asyncio.ensure_future(_ended(command))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:  # otherwise a broker could stop after the next command has started it
+        with contextlib.suppress(Blocked, TimeoutError):
+            await asyncio.wait_for(running, COMMAND_END_S)
+        raise
+
+
+async def _ended(command: str) -> None:
     running = await asyncio.create_subprocess_shell(
         command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )

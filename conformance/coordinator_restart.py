@@ -321,8 +321,8 @@ async def fails_over(scene: CheckContext) -> None:
     member = await _settle(scene)
     await _keep(scene, member)
     old = target.node_of(await scene.coordinator(member.group))
-    await operator.stop(old)
     try:
+        await operator.stop(old)
         await _moved(scene, member, old)
         await _same_as_before(scene, member)
     finally:

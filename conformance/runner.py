@@ -245,6 +245,8 @@ async def _judge(check: Check, scene: CheckContext) -> Result:
         verdict, reason = CheckVerdict.BLOCKED, f"the check has a defect: {type(error).__name__}: {error}"
     finally:
         await scene.close()
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError  # the check lost it, because a broker did not start again
     return Result(
         check.id,
         scene.version,

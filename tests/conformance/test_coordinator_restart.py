@@ -1,6 +1,7 @@
 """The checks that restart brokers, on scripted ones: the sound broker passes, and faults of its loading are caught."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -123,29 +124,65 @@ def test_restarts_keep_to_the_longest_session_that_the_broker_allows(longest_ms:
         assert "sessions end after 10000 ms at most" in found["N3a"].reason
 
 
-def test_an_interrupted_restart_leaves_no_broker_down() -> None:
+@pytest.mark.parametrize(("only", "nodes"), [("N3a", 1), ("N3b", 3)])
+def test_an_interrupted_restart_leaves_no_broker_down(only: str, nodes: int) -> None:
+    with FakeBroker(nodes=nodes) as broker:
+        broker._cluster.coordinator_nodes = _Elsewhere(nodes)
+        operator = Puppeteer(broker)
+        results, ended_early = interrupted(broker, operator, only)
+    assert (results, ended_early) == ([], "SIGINT was received")
+    assert operator.started > 0
+
+
+def test_an_interrupt_ends_the_run_if_the_broker_does_not_start_again() -> None:
+    class Broken(Puppeteer):
+        async def start(self, node: int) -> None:
+            raise Blocked("the start command ended with 1")
+
     with FakeBroker() as broker:
-        operator, stop = Puppeteer(broker), RunStopped()
+        results, ended_early = interrupted(broker, Broken(broker), "A10*,N3a")
+    assert (results, ended_early) == ([], "SIGINT was received")
 
-        async def run() -> str:
-            target = await BrokerUnderTest.reach(broker.bootstrap)
-            target.operator = operator
-            await target.prepare()
-            stopped = operator.stop
 
-            async def interrupted(node: int) -> None:
-                await stopped(node)
-                stop.request("SIGINT was received")
-                await asyncio.Event().wait()
+def interrupted(broker: FakeBroker, operator: Puppeteer, only: str) -> tuple[list[Result], str]:
+    """The results of a run that is interrupted while a broker stops, and the reason of its end."""
+    stop, stopped = RunStopped(), operator.stop
 
-            operator.stop = interrupted  # type: ignore[method-assign]
-            results, ended_early = await play(target, plan(target, CHECKS, Selection.of("N3a", CHECKS)), stop=stop)
-            assert results == []
-            await target.close()
-            return ended_early
+    async def interrupted(node: int) -> None:
+        await stopped(node)
+        stop.request("SIGINT was received")
+        await asyncio.Event().wait()
 
-        assert asyncio.run(run()) == "SIGINT was received"
-        assert operator.started > 0
+    async def run() -> tuple[list[Result], str]:
+        target = await BrokerUnderTest.reach(broker.bootstrap)
+        await target.prepare()
+        target.operator = operator
+        operator.stop = interrupted  # type: ignore[method-assign]
+        found = await play(target, plan(target, CHECKS, Selection.of(only, CHECKS)), stop=stop)
+        await target.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_an_interrupted_command_ends_before_the_next_one(tmp_path: Path) -> None:
+    begun, may_end, log = (tmp_path / name for name in ("begun", "may-end", "log"))
+    os.mkfifo(may_end)
+    operator = Commands(f"touch {begun}; cat {may_end}; echo stopped >> {log}", f"echo started >> {log}")
+
+    async def run() -> None:
+        stopping = asyncio.create_task(operator.stop(1))
+        while not begun.exists():
+            await asyncio.sleep(0.001)
+        stopping.cancel()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(may_end.write_text, "")
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        await operator.start(1)
+
+    asyncio.run(run())
+    assert log.read_text().split() == ["stopped", "started"]
 
 
 def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:
