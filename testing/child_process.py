@@ -64,8 +64,9 @@ class Supervised:
         Raises TimeoutError where the system keeps it for longer than KILLED_TIMEOUT_S after that.
         """
         self.send(number)
-        with contextlib.suppress(ProcessLookupError):
-            thaw(self.pid)  # a frozen process would see nothing but SIGKILL
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                thaw(self.pid)  # a frozen process would see nothing but SIGKILL
         try:
             self._supervisor.wait(timeout_s)
         except subprocess.TimeoutExpired:

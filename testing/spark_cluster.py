@@ -174,8 +174,8 @@ def running_processes() -> dict[int, tuple[int, str]]:
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            found[int(path.name)] = (parent, (path / "cmdline").read_text().replace("\0", " "))
+            stat, command = ((path / name).read_text(errors="replace") for name in ("stat", "cmdline"))
+            found[int(path.name)] = (int(stat.rpartition(")")[2].split()[1]), command.replace("\0", " "))
         except OSError:  # it has ended
             continue
     return found

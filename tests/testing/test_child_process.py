@@ -10,6 +10,7 @@ import pytest
 
 from kohort.testing import child_process
 from kohort.testing.child_process import Supervised
+from kohort.testing.kafka_node import _is_frozen
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 SLEEPS = "import sys, time; print('ready', file=sys.stderr, flush=True); time.sleep(600)"
@@ -48,6 +49,20 @@ def test_a_frozen_one_ends_at_the_signal(tmp_path: Path) -> None:
     process.send(signal.SIGSTOP)
     process.end(signal.SIGTERM, PATIENCE_S)
     assert not process.running
+
+
+def test_a_forked_child_leaves_a_frozen_one_frozen(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.send(signal.SIGSTOP)
+    while not _is_frozen(process.pid):
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        process.end(signal.SIGKILL, PATIENCE_S)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert _is_frozen(process.pid)
+    process.end(signal.SIGKILL, PATIENCE_S)
 
 
 def test_one_that_does_not_want_to_is_killed(tmp_path: Path) -> None:

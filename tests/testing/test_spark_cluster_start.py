@@ -1,11 +1,15 @@
-"""The start of a Spark cluster, without Spark."""
+"""The parts of a Spark cluster that need no Spark."""
 
+import os
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from kohort.testing import SparkCluster
+from kohort.testing.spark_cluster import running_processes
 
 
 @pytest.mark.parametrize(("body", "alive"), [(b"", 0), (b'{"workers": [{"state": "ALIVE"}, {"state": "DEAD"}]}', 1)])
@@ -29,3 +33,12 @@ def test_a_master_whose_page_is_empty_yet_has_no_workers(
         cluster._web = server.server_port
         assert cluster._alive() == alive
         server.shutdown()
+
+
+def test_a_process_whose_command_line_is_not_utf_8_is_listed() -> None:
+    command: list[str | bytes] = [sys.executable, "-c", "import sys; sys.stdin.read()", b"caf\xe9"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        parent, found = running_processes()[process.pid]
+        process.communicate()
+    assert parent == os.getpid()
+    assert found.rstrip().endswith("caf\ufffd")
