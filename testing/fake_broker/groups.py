@@ -67,6 +67,8 @@ class Groups:
             return self.consumer.commit_error(group_id, epoch, member_id, version=version)
         if group_id in self.streams.groups:
             return self.streams.commit_error(group_id, epoch, member_id, version=version)
+        if group_id in self.share.groups:
+            return ErrorCode.GROUP_ID_NOT_FOUND
         return self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
 
     def transaction_error(
@@ -77,11 +79,9 @@ class Groups:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.of(group_id)
-        if epoch < 0 and not member_id and instance_id is None and group is not None:
+        if epoch < 0 and not member_id and instance_id is None and not isinstance(group, ShareGroup | None):
             return ErrorCode.NONE
-        if isinstance(group, ConsumerGroup):
-            return self.consumer.commit_error(group_id, epoch, member_id, version=NEWEST_COMMIT)
-        error = self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
+        error = self.commit_error(group_id, epoch, member_id, instance_id, version=NEWEST_COMMIT, now=now)
         return ErrorCode.NONE if error == ErrorCode.REBALANCE_IN_PROGRESS else error
 
     def commit(
@@ -91,10 +91,13 @@ class Groups:
         error code."""
         if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        kept = self.offsets(group_id)
         if producer_id is not None:
-            kept = self._undecided.setdefault((group_id, producer_id), {})
-        kept[partition] = committed
+            self._undecided.setdefault((group_id, producer_id), {})[partition] = committed
+            return ErrorCode.NONE
+        self.offsets(group_id)[partition] = committed
+        for (group, _), offsets in self._undecided.items():
+            if group == group_id and partition in offsets:
+                offsets[partition] = committed  # the later commit stays when the transaction ends
         return ErrorCode.NONE
 
     def decide(self, group_id: str, producer_id: int, *, committed: bool) -> None:

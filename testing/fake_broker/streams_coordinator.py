@@ -70,7 +70,10 @@ class StreamsCoordinator:
 
     def commit_error(self, group_id: str, epoch: int, member_id: str, *, version: int) -> int:
         """The error code with which an OffsetCommit as a whole is refused, or 0."""
-        member = self.groups[group_id].members.get(member_id)
+        group = self.groups[group_id]
+        if epoch < 0 and not group.members:
+            return ErrorCode.NONE
+        member = group.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if version < 9:

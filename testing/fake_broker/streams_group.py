@@ -87,6 +87,12 @@ class StreamsGroup:
         )
         return StreamsGroupState.STABLE if all(settled) else StreamsGroupState.RECONCILING
 
+    def subscribed(self) -> frozenset[str]:
+        """The topics from which the tasks of members read."""
+        read = self.topology.subtopologies if self.members and self.counts else ()
+        internal = (each.name for one in read for each in one.repartition_source_topics)
+        return frozenset(name for one in read for name in one.source_topics).union(internal)
+
     def plan(self) -> None:
         """Share the tasks out evenly. A task stays with its member where that is even."""
         self.target_epoch = self.epoch

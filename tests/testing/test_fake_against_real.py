@@ -1,17 +1,29 @@
 """The same small scenarios, run on the fake and on a real broker: both must give the same responses."""
 
+import asyncio
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 from uuid import UUID
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kohort import Producer
 from kohort.common.topic_partition import TopicPartition
+from kohort.conformance.broker_under_test import BrokerUnderTest
+from kohort.conformance.catalogue import CHECKS
+from kohort.conformance.check_context import CheckContext
+from kohort.conformance.group_steps import ScriptedMember
+from kohort.conformance.request_builders import FetchedOffset, commit
+from kohort.conformance.request_builders import fetch as fetch_offsets
+from kohort.conformance.share.share_member import ScriptedShareMember
+from kohort.conformance.streams.streams_member import member_of as streams_member_of
+from kohort.conformance.txn_offset_commit import CheckProducer
 from kohort.fastpath import decode, encode
 from kohort.protocol.catalogue import API
+from kohort.protocol.errors import error_name
 from kohort.protocol.wire import WireConnection
 from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.topics import create_topic
@@ -21,7 +33,7 @@ Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
 NON_EMPTY_GROUP, NO_GROUP, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_RECORD = 68, 69, 3, 17, 87
-INVALID_REQUIRED_ACKS, MESSAGE_TOO_LARGE = 21, 10
+INVALID_REQUIRED_ACKS, MESSAGE_TOO_LARGE, UNSTABLE = 21, 10, 88
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, NO_COORDINATOR = 51, 90, (14, 15, 16)
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
@@ -437,10 +449,12 @@ def test_records_that_a_broker_refuses_by_default(stage: Stage) -> None:
         assert produce(connection, stage, encode([(b"k", bytes(1_000_000))])).error_code == 0
 
 
-def offset_at(connection: Connection, stage: Stage, timestamp: int) -> tuple[int, int, int]:
+def offset_at(connection: Connection, stage: Stage, timestamp: int, isolation_level: int = 0) -> tuple[int, int, int]:
     partition = {"partition_index": 0, "timestamp": timestamp}
-    request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": stage.topic, "partitions": [partition]}]}
+    topics = [{"name": stage.topic, "partitions": [partition]}]
+    request = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
     response = connection.request("ListOffsets", request, at_most=7).topics[0].partitions[0]
+    assert (response.leader_epoch < 0) == (response.offset < 0)
     return response.error_code, response.offset, response.timestamp
 
 
@@ -463,8 +477,25 @@ def test_log_of_a_partition(stage: Stage) -> None:
         one = fetch(connection, stage, 2, partition_max_bytes=1)
         assert [record.offset for record in decode(one.records)] == [2, 3]
         assert bytes(fetch(connection, stage, 6).records) == b""
-        assert fetch(connection, stage, 7).error_code == 1
+        beyond = fetch(connection, stage, 7)
+        assert (beyond.error_code, beyond.high_watermark, beyond.log_start_offset) == (1, -1, -1)
         assert fetch(connection, stage, -1).error_code == 1
+
+
+def test_a_search_by_time_ends_before_an_open_transaction(stage: Stage, unique: Callable[[str], str]) -> None:
+    with (
+        Connection(stage.bootstrap) as connection,
+        Producer(stage.bootstrap, transactional_id=unique("producer")) as producer,
+    ):
+        assert produce(connection, stage, encode([(b"k", b"v", 10)])).base_offset == 0
+        producer.begin()
+        producer.send(stage.topic, b"v", partition=0, timestamp_ms=20)
+        producer.flush()
+        assert offset_at(connection, stage, 10, isolation_level=1) == (0, 0, 10)
+        for timestamp in (20, -3):
+            assert offset_at(connection, stage, timestamp) == (0, 1, 20)
+            assert offset_at(connection, stage, timestamp, isolation_level=1) == (0, -1, -1)
+        producer.abort()
 
 
 def test_batches_that_are_refused(stage: Stage) -> None:
@@ -688,3 +719,83 @@ def test_group_is_described_listed_and_deleted(stage: Stage, member: Cast) -> No
     assert (forgotten.error_code, forgotten.topics[0].partitions[0].error_code) == (0, 0)
     assert ada.committed() == {TopicPartition(stage.topic, 1): 6}
     assert (deleted(), described().group_state, ada.committed()) == (0, "Dead", {})
+
+
+@asynccontextmanager
+async def checked(stage: Stage) -> AsyncIterator[CheckContext]:
+    """The context of a check."""
+    target = await BrokerUnderTest.reach(stage.bootstrap)
+    await target.prepare()
+    scene = CheckContext(target, CHECKS[0], 0, 1)
+    yield scene
+    await scene.close()
+    assert await target.clean_up() == []
+    await target.close()
+
+
+def test_a_commit_in_an_open_transaction_outlives_it(stage: Stage) -> None:
+    async def run() -> None:
+        async with checked(stage) as scene:
+
+            async def stable() -> FetchedOffset:
+                response = await fetch_offsets(scene, [(scene.topic, 0)], require_stable=True)
+                return response.partitions[scene.topic.name, 0]
+
+            async def decided() -> bool:
+                return (await stable()).error_code == 0
+
+            producer = await CheckProducer.make(scene)
+            await producer.commit({(scene.topic, 0): 2})
+            await commit(scene, {(scene.topic, 0): 9})
+            assert await stable() == (-1, -1, "", UNSTABLE)
+            assert (await producer.end(True)).error_code == 0
+            assert await scene.until(decided)
+            assert (await stable()).offset == 9
+
+    asyncio.run(run())
+
+
+async def codes_of_offsets(scene: CheckContext) -> list[str]:
+    """Of OffsetCommit and TxnOffsetCommit, each without a member and of an unknown one, and of OffsetDelete."""
+    place = {(scene.topic, 0): 5}
+    producer = await CheckProducer.make(scene)
+    of_unknown: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "unknown-member"}
+    found = [*(await commit(scene, place)).values()]
+    found += (await commit(scene, place, generation=3, member="unknown-member")).values()
+    found += (await producer.commit(place)).values()
+    found += (await producer.commit(place, **of_unknown)).values()
+    await producer.end(False)
+    topics = ({"name": scene.topic.name, "partitions": ({"partition_index": 0},)},)
+    deleted = await scene.send("OffsetDelete", group_id=scene.group, topics=topics)
+    found.append(deleted.error_code or deleted.topics[0].partitions[0].error_code)
+    return [error_name(code) for code in found]
+
+
+@pytest.mark.parametrize(
+    ("member_of", "expected"),
+    [
+        (ScriptedShareMember, [["GROUP_ID_NOT_FOUND"] * 5] * 2),
+        (
+            streams_member_of,
+            [
+                ["UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID", "NONE", "UNKNOWN_MEMBER_ID", "GROUP_SUBSCRIBED_TO_TOPIC"],
+                ["NONE", "UNKNOWN_MEMBER_ID", "NONE", "UNKNOWN_MEMBER_ID", "NONE"],
+            ],
+        ),
+    ],
+    ids=["share", "streams"],
+)
+def test_offsets_of_groups_of_other_kinds(
+    stage: Stage, member_of: Callable[[CheckContext], ScriptedMember], expected: list[list[str]]
+) -> None:
+    """While the group has a member, and when it is empty."""
+
+    async def run() -> list[list[str]]:
+        async with checked(stage) as scene:
+            member = member_of(scene)
+            await member.join()
+            found = [await codes_of_offsets(scene)]
+            await member.leave()
+            return [*found, await codes_of_offsets(scene)]
+
+    assert asyncio.run(run()) == expected

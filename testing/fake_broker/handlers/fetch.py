@@ -18,7 +18,7 @@ from kohort.protocol.apis.fetch import (
     PartitionData,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
+from kohort.testing.fake_broker.cluster import FakeTopic
 from kohort.testing.fake_broker.fetch_sessions import OPENING, FakeFetchSession
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
@@ -96,11 +96,11 @@ def _partition(
     if topic is None and work.call.version >= 13:
         error = ErrorCode.UNKNOWN_TOPIC_ID
     if error or partition is None:
-        return _failed(requested, error, None)
+        return _failed(requested, error)
     log = partition.log
     isolated = bool(isolation_level)
     if not log.start <= requested.fetch_offset <= log.end:
-        return _failed(requested, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
+        return _failed(requested, ErrorCode.OFFSET_OUT_OF_RANGE)
     records = b""
     if room > 0 or is_first:
         stop = partition.stable_offset if isolated else None
@@ -122,14 +122,13 @@ def _partition(
     )
 
 
-def _failed(requested: FetchPartition, error: int, partition: FakePartition | None) -> PartitionData:
-    known = partition.log if partition is not None else None
+def _failed(requested: FetchPartition, error: int) -> PartitionData:
     return PartitionData(
         partition_index=requested.partition,
         error_code=error,
-        high_watermark=known.end if known else -1,
-        last_stable_offset=partition.stable_offset if partition else -1,
-        log_start_offset=known.start if known else -1,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
         aborted_transactions=None,
         records=b"",
     )

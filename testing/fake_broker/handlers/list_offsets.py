@@ -1,6 +1,6 @@
 """ListOffsets (2), versions 1-11: earliest, latest, by time, and the highest timestamp.
 
-The latest offset is the last stable one for read_committed readers.
+The latest offset is the last stable one for read_committed readers, and a search by time finds none from there on.
 Not done: tiered storage (its timestamps return the local offset, or none).
 """
 
@@ -44,9 +44,9 @@ def _one(
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error)
     assert partition is not None
     offset, timestamp_ms = _offset(partition.log, requested.timestamp)
-    if isolated and requested.timestamp == _LATEST:
-        offset = partition.stable_offset
-    epoch = partition.epoch if work.call.version >= 4 else -1
+    if isolated and offset >= partition.stable_offset:
+        offset, timestamp_ms = (partition.stable_offset, -1) if requested.timestamp == _LATEST else _NOTHING
+    epoch = partition.epoch if work.call.version >= 4 and offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=number, offset=offset, timestamp=timestamp_ms, leader_epoch=epoch
     )

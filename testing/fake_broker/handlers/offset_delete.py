@@ -19,9 +19,11 @@ from kohort.protocol.membership import parse_subscription
 from kohort.testing.fake_broker.classic_group import FakeGroup
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
 from kohort.testing.fake_broker.handler_context import Work
+from kohort.testing.fake_broker.streams_group import StreamsGroup
 
 KEY = 47
 VERSIONS = (0, 0)
+WITH_OFFSETS = (FakeGroup, ConsumerGroup, StreamsGroup)
 _CONSUMERS = "consumer"
 
 
@@ -30,13 +32,13 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     error = work.group_error(request.group_id)
     if not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
-    elif not isinstance(group, FakeGroup | ConsumerGroup):
+    elif not isinstance(group, WITH_OFFSETS):
         error = error or ErrorCode.GROUP_ID_NOT_FOUND
-    elif group.members and group.protocol_type != _CONSUMERS:
+    elif isinstance(group, FakeGroup) and group.members and group.protocol_type != _CONSUMERS:
         error = error or ErrorCode.NON_EMPTY_GROUP
-    if error or not isinstance(group, FakeGroup | ConsumerGroup):
+    if error or not isinstance(group, WITH_OFFSETS):
         return OffsetDeleteResponse(error_code=error, topics=())
-    read = group.subscribed() if isinstance(group, ConsumerGroup) else _topics_read(group)
+    read = _topics_read(group) if isinstance(group, FakeGroup) else group.subscribed()
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(
@@ -55,7 +57,10 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
 
 
 def _delete(
-    work: Work, group: FakeGroup | ConsumerGroup, read: AbstractSet[str] | None, partition: TopicPartition
+    work: Work,
+    group: FakeGroup | ConsumerGroup | StreamsGroup,
+    read: AbstractSet[str] | None,
+    partition: TopicPartition,
 ) -> int:
     if work.cluster.partition(work.cluster.topics.get(partition.topic), partition.partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -48,10 +48,10 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
-                        error_code=error or _unstable(work, request.group_id, TopicPartition(name, number)),
+                        error_code=error or code,
                     )
                     for number in numbers
-                    for found in [offsets.get(TopicPartition(name, number), _NOTHING)]
+                    for found, code in [_found(work, request.group_id, offsets, TopicPartition(name, number))]
                 ),
             )
             for name, numbers in requested
@@ -83,8 +83,7 @@ def _topic(
     for number in requested.partition_indexes:
         found, error = _NOTHING, int(ErrorCode.UNKNOWN_TOPIC_ID)
         if name is not None:
-            partition = TopicPartition(name, number)
-            found, error = offsets.get(partition, _NOTHING), _unstable(work, group_id, partition)
+            found, error = _found(work, group_id, offsets, TopicPartition(name, number))
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=number,
@@ -97,11 +96,14 @@ def _topic(
     return OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id, partitions=tuple(partitions))
 
 
-def _unstable(work: Work, group_id: str, partition: TopicPartition) -> int:
+def _found(
+    work: Work, group_id: str, offsets: dict[TopicPartition, Committed], partition: TopicPartition
+) -> tuple[Committed, int]:
     request = work.call.request
     assert isinstance(request, OffsetFetchRequest)
-    wanted = request.require_stable and work.groups.is_undecided(group_id, partition)
-    return ErrorCode.UNSTABLE_OFFSET_COMMIT if wanted else ErrorCode.NONE
+    if request.require_stable and work.groups.is_undecided(group_id, partition):
+        return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return offsets.get(partition, _NOTHING), ErrorCode.NONE
 
 
 def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:
