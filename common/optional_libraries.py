@@ -12,6 +12,5 @@ def needed(what: str, install: str, kind: type[KohortError] = KohortError) -> It
     try:
         yield
     except ImportError as error:
-        raise kind(
-            f"{what} needs {error.name or error}, which is not installed", hint=f"pip install {install}"
-        ) from error
+        missing = (error.name or str(error)).partition(".")[0]  # not a module within the library
+        raise kind(f"{what} needs {missing}, which is not installed", hint=f"pip install {install}") from error

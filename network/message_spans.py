@@ -6,14 +6,16 @@ Needs the extra `kohort[opentelemetry]`.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from opentelemetry.context import Context
-from opentelemetry.propagate import extract
-from opentelemetry.propagators.textmap import Getter
-from opentelemetry.trace import Link, get_current_span
-
 from kohort.common import TopicPartition
+from kohort.common.optional_libraries import needed
 from kohort.fastpath import Record, RecordColumns
 from kohort.network.network_client import Driver
+
+with needed("spans", "'kohort[opentelemetry]'"):
+    from opentelemetry.context import Context
+    from opentelemetry.propagate import extract
+    from opentelemetry.propagators.textmap import Getter
+    from opentelemetry.trace import Link, get_current_span
 
 MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.optional_libraries import needed
 from kohort.fastpath._rows import BytesRows
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> list[
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
     Optional, too: partition (integer, no nulls), headers (map, or list of struct of key and value). Raises KohortError
-    for other columns or types.
+    for other columns or types, and without pyarrow.
     """
-    import pyarrow as pa
+    with needed("send_arrow", "'kohort[arrow]'"):
+        import pyarrow as pa
 
     if not isinstance(data, pa.Table | pa.RecordBatch):
         raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__} (topic={topic})")

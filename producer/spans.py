@@ -13,13 +13,15 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 
-from opentelemetry.propagate import inject
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
-
 from kohort.common import KohortError
+from kohort.common.optional_libraries import needed
 from kohort.producer._open_batch import Delivery
 from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Headers
+
+with needed("spans", "'kohort[opentelemetry]'"):
+    from opentelemetry.propagate import inject
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 Attributes = dict[str, str | bool | int | float]
 

@@ -12,9 +12,8 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 
 from collections.abc import Sequence
 
-from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
-
 from kohort.common import KohortError, TopicPartition
+from kohort.common.optional_libraries import needed
 from kohort.network.message_spans import (
     MOST_LINKS,
     Attributes,
@@ -25,6 +24,9 @@ from kohort.network.message_spans import (
 )
 from kohort.share_consumer.consumer_base import ShareConsumerBase
 from kohort.share_consumer.share_records import AcknowledgeOutcome, ShareRecords
+
+with needed("spans", "'kohort[opentelemetry]'"):
+    from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 
 class ShareConsumerSpans:

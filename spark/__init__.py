@@ -6,6 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kohort.common.optional_libraries import needed
 from kohort.spark.errors import DataLossError, DecoderFailed, OptionError, PlanError
 from kohort.spark.plan import PlanGap, ReadPlan, plan
 from kohort.spark.ranges import OffsetRange, split
@@ -51,5 +52,6 @@ if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
 
     def __getattr__(name: str) -> object:
         if name in _HOME:
-            return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
+            with needed(f"kohort.spark.{name}", "'kohort[spark]'"):
+                return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
         raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")

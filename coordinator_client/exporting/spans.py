@@ -11,10 +11,8 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 
 from collections.abc import Iterable
 
-from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
-
 from kohort.common import KohortError, TopicPartition
+from kohort.common.optional_libraries import needed
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.offsets.fenced_commit_queue import LedgerEntry
@@ -29,6 +27,10 @@ from kohort.network.message_spans import (
     operation_of,
     span_name,
 )
+
+with needed("spans", "'kohort[opentelemetry]'"):
+    from opentelemetry.context import Context
+    from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 __all__ = ["MOST_LINKS", "ConsumerSpans", "links_of"]
 

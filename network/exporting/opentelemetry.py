@@ -4,11 +4,13 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
-
 from kohort.common import TopicPartition
+from kohort.common.optional_libraries import needed
 from kohort.network.exporting.readings import BASES, ClientRegistry, Seen, Watched, opentelemetry_name, samples
 from kohort.network.metric_spec import ClientMetrics, MetricKind
+
+with needed("an exporter for OpenTelemetry", "'kohort[opentelemetry]'"):
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 Attributes = dict[str, str | int]
 

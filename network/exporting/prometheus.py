@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
+from kohort.common.optional_libraries import needed
 from kohort.network.exporting.readings import ClientRegistry, Seen, Watched, prometheus_name, samples
 from kohort.network.metric_spec import MetricKind, MetricSpec
+
+with needed("an exporter for Prometheus", "'kohort[prometheus]'"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
 PARTITION_LABELS = ("topic", "partition")
 
