@@ -11,7 +11,7 @@ import typer
 from kohort.assignors import AssignorError, get
 from kohort.assignors.group_file import from_json
 from kohort.cli.assigning import report
-from kohort.cli.assigning.events import FORMS, Document
+from kohort.cli.assigning.events import Document
 from kohort.cli.assigning.java_plans import JAVA_ASSIGNORS, JavaPlans
 from kohort.cli.assigning.live import read_group
 from kohort.cli.assigning.migration import plan_migration
@@ -42,7 +42,7 @@ def simulate(
             "--assignor", "-a", help="Name of an assignor; may be repeated to compare. rack-NAME adds racks to NAME."
         ),
     ] = None,
-    event: Annotated[str | None, typer.Option("--event", "-e", help=f"The event: {', '.join(FORMS)}.")] = None,
+    event: Annotated[str | None, typer.Option("--event", "-e", help="The event, in one of the forms above.")] = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="For a generated group: a topic as NAME:PARTITIONS; repeatable.")
     ] = None,
@@ -60,6 +60,8 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Simulate an event in a group. Shows moves, skew, far reads and lag spread, beside Java's plan.
+
+    Events: join[:MEMBER[:TOPIC,...]], leave[:MEMBER], grow:TOPIC:PARTITIONS, subscribe:MEMBER:TOPIC,...
 
     Example: kohort assign simulate --group billing -e join -b localhost:9092
     """
@@ -112,7 +114,7 @@ def migrate(
         print(json.dumps({"bounces": rows}))
         return
     if not bounces:
-        print(f"No restart is needed: the group already uses {new!r} already.")
+        print(f"No restart is needed: the group uses {new!r} already.")
         return
     print(f"From {old!r} to {new!r}, {members} members, {len(bounces)} rolling restarts:")
     for number, bounce in enumerate(bounces, start=1):
@@ -176,6 +178,6 @@ def _document(
 def _java(stack: ExitStack, notes: list[str]) -> JavaPlans | None:
     try:
         return stack.enter_context(JavaPlans())
-    except (JdkMissing, JarsUnavailable) as error:
+    except (JdkMissing, JarsUnavailable, OSError) as error:  # OSError: no cache folder can be made
         notes.append(f"not compared with Java's plans: {error}")
         return None

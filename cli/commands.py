@@ -17,14 +17,12 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "broker": CommandEntry(
-        "kohort.cli.broker", "Start, stop and show Apache Kafka, or a fake broker, on this machine."
-    ),
+    "broker": CommandEntry("kohort.cli.broker", "Start, stop and show Apache Kafka, or a fake broker, here."),
     "completion": CommandEntry("kohort.cli.completion", "Completion script for bash, zsh, fish or PowerShell."),
     "consume": CommandEntry("kohort.cli.consume", "Print records of a topic, or write them to a Parquet file."),
     "demo": CommandEntry(
         "kohort.cli.demo.command",
-        "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
+        "The main job: a group of three, a kill, Spark, equal totals.",
         "demo",
     ),
     "doctor": CommandEntry("kohort.cli.doctor.command", "Find problems of a consumer, its group and brokers."),
@@ -36,9 +34,7 @@ COMMANDS = {
     "region": CommandEntry("kohort.cli.region", "Show and change a consistent region and its checkpoints."),
     "segment": CommandEntry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
     "topic": CommandEntry("kohort.cli.topic", "Topics: list, describe, create, delete."),
-    "wire": CommandEntry(
-        "kohort.cli.wire", "Kafka's frames: explain them field by field, record a membership, replay it."
-    ),
+    "wire": CommandEntry("kohort.cli.wire", "Explain Kafka's frames; record and replay a membership."),
 }
 
 

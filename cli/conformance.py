@@ -70,6 +70,7 @@ class Format(StrEnum):
 
 
 _OF_LOGINS = ("--user", "--stranger")
+CHOICE = "Choice of checks"  # a table of its own: the column for --no-timing would have other names cut
 
 SUFFIX = {Format.HTML: "html", Format.MD: "md", Format.JSON: "json", Format.JUNIT: "xml"}
 
@@ -80,11 +81,18 @@ def main(
     bootstrap: Annotated[
         str, typer.Option("--bootstrap", "-b", envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker.")
     ] = "",
-    only: Annotated[str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.")] = "",
-    skip: Annotated[str, typer.Option(help="Checks to leave out, in the same form.")] = "",
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run checks that wait for timers.")] = True,
+    only: Annotated[
+        str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.", rich_help_panel=CHOICE)
+    ] = "",
+    skip: Annotated[str, typer.Option(help="Checks to leave out, in the same form.", rich_help_panel=CHOICE)] = "",
+    timing: Annotated[
+        bool,
+        typer.Option("--timing/--no-timing", help="Also run checks that wait for timers.", rich_help_panel=CHOICE),
+    ] = True,
     profile: Annotated[Path | None, typer.Option(help="TOML file of known deviations of this broker.")] = None,
-    report: Annotated[list[Format] | None, typer.Option(help="Write a report; may be repeated.")] = None,
+    report: Annotated[
+        list[Format] | None, typer.Option(metavar="FORMAT", help="Write a report: html, md, json or junit; repeatable.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Path of the reports, without the ending.")] = Path("conformance-report"),
     name: Annotated[str, typer.Option(help="The broker's name in reports.")] = "",
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with the system's certificate authorities.")] = False,
@@ -94,7 +102,12 @@ def main(
     start: Annotated[str, typer.Option(help="Start Apache Kafka of this version, check it, stop it.")] = "",
     brokers: Annotated[int, typer.Option(min=1, max=9, help="With --start: the number of brokers.")] = 1,
     leave_traces: Annotated[
-        bool, typer.Option("--leave-traces", help="Also run checks that may leave a group that cannot be deleted.")
+        bool,
+        typer.Option(
+            "--leave-traces",
+            help="Also run checks that may leave a group that cannot be deleted.",
+            rich_help_panel=CHOICE,
+        ),
     ] = False,
     session_timeout_ms: Annotated[
         int, typer.Option(min=100, help="Session timeout of members, unless a check sets another.")

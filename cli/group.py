@@ -141,7 +141,8 @@ def reset(
     Example: kohort group offsets reset billing --to earliest --dry-run -b localhost:9092
     """
     if bool(to) == (file is not None):
-        raise KohortError("no offsets are given", hint="--to earliest, or --file offsets.json")
+        problem = "--to and --file are both given" if to else "no offsets are given"
+        raise KohortError(problem, hint="--to earliest, or --file offsets.json")
     topics = frozenset(topic or ())
     with cluster.admin() as admin:
         target = _where(admin, group, to, topics) if file is None else _of(topics, _from_file(file))
@@ -282,7 +283,7 @@ def _offset(read: object) -> int:
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
     try:
-        found = parsed_json(path.read_text())
+        found = parsed_json(path.read_bytes())
         return {
             TopicPartition(topic, int(number)): _offset(offset)
             for topic, numbers in found.items()

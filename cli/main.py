@@ -47,7 +47,7 @@ def _take_whatever_is_printed() -> None:
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):  # the latter: locale C
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -89,7 +89,8 @@ Kafka's consumer-group protocol from the wire up.
 
 {lines}
 
-`kohort COMMAND --help` shows the options. --version prints the version. --debug keeps tracebacks in any command."""
+`kohort COMMAND --help` shows the options. --version prints the version.
+--debug keeps tracebacks in any command."""
 
 
 def _load(entry: CommandEntry, name: str) -> Callable[..., object]:

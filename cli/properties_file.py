@@ -15,8 +15,9 @@ SECRETS = ("password", "secret", "jaas.config", "ssl.keystore.key", "oauth.token
 
 
 def from_file(path: Path, profile: str | None) -> dict[str, str]:
-    """Read lines of NAME=VALUE, as Kafka's own tools do. A backslash continues a line.
+    """Read lines of NAME=VALUE in UTF-8, as Kafka's own tools do. A backslash continues a line.
 
+    Other backslashes stay, as in librdkafka's files. Java's tools read escapes, such as two of them for one.
     Properties after a line `[NAME]` belong to that profile. Those before the first such line belong to all profiles.
     Raises KohortError for a file that cannot be read, an invalid line, and a missing profile.
     """
@@ -58,7 +59,7 @@ def usual_file(environment: Mapping[str, str] = os.environ) -> Path | None:
 def _lines(path: Path) -> list[tuple[int, str]]:
     """Return (number of the first line, text) of each logical line, without empty lines and comments."""
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8-sig")  # an editor may begin it with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise KohortError(f"the file cannot be read: {why}", path=path) from None

@@ -93,10 +93,12 @@ def test_java_beside_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert lag["java"] is None
 
 
-def test_without_a_jdk_it_says_so_and_goes_on(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("variable", ["JAVA_HOME", "KOHORT_CACHE"])
+def test_without_a_jdk_or_a_cache_it_says_so_and_goes_on(
+    variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv(variable, str(tmp_path / "file" / "folder"))
+    (tmp_path / "file").touch()
     document = said(capsys, "--topic", "t:7", "-a", "range")
     assert document["outcomes"][0]["java"] is None
     assert "not compared with Java's plans" in document["notes"][0]
@@ -248,7 +250,7 @@ def test_the_migration_has_both_clients_words(capsys: pytest.CaptureFixture[str]
     assert "CooperativeStickyAssignor,org.apache.kafka.clients.consumer.RangeAssignor" in reported
     assert "until 4 of 4" in reported
     assert main(["assign", "plan-migration", "range", "range"]) == 0
-    assert "No restart is needed" in capsys.readouterr().out
+    assert capsys.readouterr().out == "No restart is needed: the group uses 'range' already.\n"
     assert main(["assign", "plan-migration", "range", "sticky", "--json"]) == 0
     bounces = json.loads(capsys.readouterr().out)["bounces"]
     assert [(each["used_before"], each["used_after"]) for each in bounces] == [

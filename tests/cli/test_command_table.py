@@ -98,6 +98,10 @@ def test_missing_extra_is_one_clear_error() -> None:
     assert err == "kohort: error: `kohort broker` needs typer, which is not installed; pip install 'kohort[cli]'\n"
 
 
+def test_no_line_of_the_list_of_commands_is_wider_than_a_terminal() -> None:
+    assert [line for line in cli._help().splitlines() if len(line) > 80] == []
+
+
 def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     import kohort
 
@@ -129,9 +133,10 @@ def test_a_consumer_that_has_read_enough_gets_no_records(arguments: list[str]) -
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_terminal_that_lacks_a_letter_is_shown_its_number() -> None:
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # of most locales, and of C
+def test_a_terminal_that_lacks_a_letter_is_shown_its_number(errors: str) -> None:
     code = (
-        "import sys; sys.stdout.reconfigure(encoding='ascii', errors='strict'); from kohort.cli import main;"
+        f"import sys; sys.stdout.reconfigure(encoding='ascii', errors='{errors}'); from kohort.cli import main;"
         "main._run = lambda given: print('caf\\u00e9') or 0; sys.exit(main.main(['any']))"
     )
     assert run(code=code) == (0, "caf\\xe9\n", "")

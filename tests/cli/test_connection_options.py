@@ -1,5 +1,8 @@
 """Connection options of commands: their precedence, profiles, and the names of Java's settings."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,6 +80,19 @@ def test_a_file_of_kcats_will_do(tmp_path: Path) -> None:
     environment = {"KOHORT_CONFIG": str(path), "KOHORT_BOOTSTRAP": "env:1"}
     assert reported(environment)["bootstrap.servers"] == "env:1"
     assert reported(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"])
+def test_a_file_is_utf_8_in_every_locale(before: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes(before + "bootstrap.servers=a:1\nclient.id=caf\u00e9\n".encode())
+    code = (
+        "from pathlib import Path; from kohort.cli.connection_options import properties;"
+        f"print(ascii(properties('', Path({str(path)!r}), (), environment={{}})))"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | locale)
+    assert (done.stdout, done.stderr) == ("{'bootstrap.servers': 'a:1', 'client.id': 'caf\\xe9'}\n", "")
 
 
 def test_every_setting_has_its_variable() -> None:

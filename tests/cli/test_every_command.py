@@ -44,9 +44,13 @@ def test_there_are_as_many_as_were_once_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_help_shows_an_example_of_just_that_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_whole_at_80_columns_with_an_example_of_just_that_command(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*name.split(), "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
+    assert "…" not in shown
     assert "Usage: kohort" in shown
     assert f"kohort {name}" in shown.partition("Example:")[2]
 

@@ -244,8 +244,18 @@ def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> No
     file.write_text(f'{{"topic": {{"0": {offset}}}}}')
     with pytest.raises(KohortError, match="not a file of offsets"):
         _from_file(file)
-    file.write_text('{"topic": {"0": 5}}')
-    assert _from_file(file) == {TopicPartition("topic", 0): 5}
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):  # PowerShell's `>` writes the last one
+        file.write_text('{"topic": {"0": 5}}', encoding)
+        assert _from_file(file) == {TopicPartition("topic", 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [([], "no offsets are given"), (["--to", "5", "--file", "x"], "--to and --file are both given")],
+)
+def test_offsets_are_given_in_one_way(options: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["group", "offsets", "reset", "group", *options]) == 1
+    assert error in capsys.readouterr().err
 
 
 @pytest.fixture
