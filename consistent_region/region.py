@@ -42,6 +42,7 @@ from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.arguments import callback_given
 from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
 from kohort.network.settings_table import checked
@@ -128,6 +129,11 @@ class ConsistentRegion:
             raise ConfigurationError("topics are a list of names", hint=f"[{topics!r}]", setting="topics")
         if on_data_loss not in ("raise", "earliest"):
             raise ConfigurationError(f"unknown on_data_loss {on_data_loss!r}", setting="on_data_loss")
+        for name, function in (("handler", handler), ("migrate", migrate), ("on_moment", on_moment)):
+            try:
+                callback_given(function, name)
+            except TypeError as wrong:
+                raise ConfigurationError(str(wrong), setting=name) from None
         self._start = StartPosition(start_position) if isinstance(start_position, str) else start_position  # type: ignore[arg-type]
         self._topics = None if topics is None else tuple(topics)
         if self._topics == ():

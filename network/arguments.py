@@ -187,20 +187,27 @@ def hooks_given(hooks: Any, *, awaits: bool) -> Any:
         )
     if not awaits:
         for name in HOOKS:
-            if _is_async(getattr(hooks, name)):
+            if is_async(getattr(hooks, name)):
                 raise TypeError(f"{name} is a coroutine function, which only AsyncConsumer awaits; write def {name}")
     return hooks
 
 
-def callback_given(callback: Callable[..., object] | None, field: str) -> None:
+def function_given(function: Callable[..., object], field: str) -> None:
     """Raises TypeError for what cannot be called, and for a coroutine function, which nothing would await."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"{field} is a function, not {callback!r}")
-    if callback is not None and _is_async(callback):
+    if not callable(function):
+        raise TypeError(f"{field} is a function, not {function!r}")
+    if is_async(function):
         raise TypeError(f"{field} is a plain function: a coroutine function is not awaited here")
 
 
-def _is_async(function: object) -> bool:
+def callback_given(callback: Callable[..., object] | None, field: str) -> None:
+    """As `function_given`, for a function that may be None."""
+    if callback is not None:
+        function_given(callback, field)
+
+
+def is_async(function: object) -> bool:
+    """True for a coroutine function, and for an object whose call is one."""
     from inspect import iscoroutinefunction  # imported here, because most consumers are created without functions
 
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004

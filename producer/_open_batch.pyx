@@ -92,8 +92,16 @@ cdef inline int hold(data, Py_buffer *view, str field="value", topic=None) excep
     return 0
 
 
+cdef int CO_COROUTINE = 0x80
+
+
 cdef inline int check_callback(on_delivery, topic) except -1:
-    if on_delivery is not None and not callable(on_delivery):
+    """Nothing would await a coroutine function, and a failure of its record would be reported nowhere."""
+    cdef object code
+    if on_delivery is None:
+        return 0
+    code = getattr(on_delivery, "__code__", None)  # a method has that of its function
+    if not callable(on_delivery) or (code is not None and code.co_flags & CO_COROUTINE):
         callback_refused(on_delivery, topic)
     return 0
 

@@ -36,7 +36,9 @@ def timestamp_given(timestamp_ms: Any, topic: object) -> int:
 
 
 def callback_refused(on_delivery: object, topic: object) -> NoReturn:
-    """Raises TypeError: it cannot be called."""
+    """Raises TypeError: it cannot be called, or is a coroutine function."""
+    if callable(on_delivery):
+        raise TypeError(f"on_delivery is a plain function: a coroutine function is not awaited here{_at(topic)}")
     raise TypeError(f"on_delivery must be a function, not {_shown(on_delivery)}{_at(topic)}")
 
 

@@ -10,6 +10,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.coordinator_client import CommitFailed, Consumer, WakeupError
 from kohort.fastpath import RecordColumns
+from kohort.network.arguments import callback_given, function_given
 from kohort.network.backoff import Backoff
 from kohort.network.errors import ConfigError, OperationTimeout
 from kohort.producer import Producer, TransactionAborted
@@ -60,6 +61,9 @@ class Transform:
     | ProducerFenced, and errors of the handler or of poll | the transaction is aborted, and `run` raises the error |
 
     `settings`: those of connections and security. `consumer` and `producer`: other settings of these clients.
+
+    Raises TypeError for a handler that cannot be called, and for a coroutine function, which it would not await. Raises
+    ConfigError for a setting that it sets itself.
     """
 
     def __init__(
@@ -78,6 +82,8 @@ class Transform:
         reads, writes = dict(consumer or {}), dict(producer or {})
         if fixed := FIXED & (reads.keys() | writes.keys()):
             raise ConfigError(f"a transform sets {min(fixed)} itself", hint="leave it out", setting=min(fixed))
+        function_given(handler, "handler")
+        callback_given(on_retry, "on_retry")
         self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
         self._handler = handler
         self._on_retry = on_retry or (lambda _error, _failures: None)

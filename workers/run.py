@@ -14,6 +14,7 @@ from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.hooks import Assigned, HookResult, Lost, Offsets, Revoked
 from kohort.fastpath import Record
+from kohort.network.arguments import function_given
 from kohort.network.client_config import shared_settings
 from kohort.network.process_exit import on_sigterm
 from kohort.producer import Producer
@@ -65,9 +66,10 @@ def run(
     `dead_letter`, a share consumer rejects it, and for a Consumer the run ends with HandlerFailed.
 
     Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
-    commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a handler that no
-    process can import.
+    commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a coroutine function
+    as `handler`, which only `run_async` awaits, and with `processes` for a handler that no process can import.
     """
+    function_given(handler, "handler")
     check_arguments(consumer, handler, retry, concurrency, max_held)
     if processes:
         from kohort.workers.handler_processes import check_handler

@@ -96,6 +96,16 @@ def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict
 
 
 @pytest.mark.proves("CR-05")
+@pytest.mark.parametrize("name", ["handler", "migrate", "on_moment"])
+def test_functions_that_cannot_be_called_or_are_not_awaited_are_refused(name: str) -> None:
+    async def awaited(*_given: object) -> None: ...
+
+    for wrong in (5, awaited):
+        with pytest.raises(ConfigurationError, match=f"{name} is a .*function"):
+            region(**{name: wrong})
+
+
+@pytest.mark.proves("CR-05")
 def test_a_state_in_files_keeps_more_copies_than_the_region_checkpoints(tmp_path: Path) -> None:
     task = TaskId("", 0)
     maker(lambda: FileState(tmp_path), 3)(task)

@@ -48,6 +48,13 @@ class Number:
         return self._number
 
 
+async def awaited(_delivery: object) -> None: ...
+
+
+class Listener:
+    async def settled(self, _delivery: object) -> None: ...
+
+
 SURROGATE = "\ud800"
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no topic": ({"topic": None}, IllegalState, "a topic name is"),
@@ -89,6 +96,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"write int\(when.timestamp\(\) \* 1000",
     ),
     "a callback that is none": ({"on_delivery": 5}, TypeError, "on_delivery must be a function"),
+    "a coroutine function": ({"on_delivery": awaited}, TypeError, "on_delivery is a plain function: a coroutine"),
+    "a coroutine method": ({"on_delivery": Listener().settled}, TypeError, "on_delivery is a plain function"),
     "a large value": ({"value": b"x" * (5 << 20)}, RecordTooLarge, "5242"),
 }
 

@@ -287,6 +287,22 @@ def test_what_a_transform_sets_is_no_setting(given: dict[str, Any]) -> None:
         Transform("b:1", group="g", name="n", topics=["words"], handler=shout, **given)
 
 
+class Awaited:
+    async def __call__(self, columns: RecordColumns, producer: Producer) -> None: ...
+
+
+async def awaited(*_given: object) -> None:
+    """Nothing awaits it, so its records would be committed without results."""
+
+
+@pytest.mark.parametrize(
+    "given", [{"handler": awaited}, {"handler": None}, {"on_retry": awaited}, {"handler": Awaited()}]
+)
+def test_what_cannot_be_called_or_is_not_awaited_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(given))} is a .*function"):
+        Transform("b:1", **{"group": "g", "name": "n", "topics": ["words"], "handler": shout} | given)
+
+
 def test_stop_before_run_and_wrong_settings(fake: FakeBroker) -> None:
     transform = Transform(fake.bootstrap, group="g", name="n", topics="words", handler=shout)
     transform.stop()

@@ -293,6 +293,10 @@ def test_a_handler_of_sigterm_that_python_did_not_set_ends_no_run(
             set_handler(signal.SIGTERM, former)
 
 
+async def awaited(*_given: object) -> None:
+    """A handler for `run_async` only."""
+
+
 @pytest.mark.proves("W-08")
 def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
     def own_dead_letters(_call: object) -> Alter:
@@ -304,6 +308,8 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
 
         return Alter(change)
 
+    stopped = threading.Event()
+    stopped.set()
     with share(fake) as consumer:
         with pytest.raises(UnknownTopic, match="nowhere"):
             run(consumer, print, dead_letter="nowhere")
@@ -311,6 +317,8 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             run(consumer, print, concurrency=0)
         with pytest.raises(TypeError, match="the handler is a function of a record, not None"):
             run(consumer, None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="handler is a plain function: a coroutine function is not awaited"):
+            run(consumer, awaited, stop=stopped)
         with pytest.raises(TypeError, match=r"retry is a workers\.Retry"):
             run(consumer, print, retry=3)  # type: ignore[arg-type]
         fake.control("DescribeConfigs", own_dead_letters)
