@@ -302,9 +302,10 @@ class ConsumerBase:
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
 
     def notices(self) -> tuple[Notice, ...]:
-        """Notices for people though nothing failed, newest last: a handler that nears max_poll_interval_ms
-        (kind "poll_stalling"), a commit that was dropped, a coordinator that is gone. May be called from any thread;
-        the logger "kohort.consumer" has the same, warnings as warnings, at the moment it happens."""
+        """Return the latest events that raised no error, newest last, such as a dropped commit ("commit_dropped").
+
+        Any thread may call it. The logger "kohort.consumer" has a line for each at the moment it happens.
+        """
         return self._session.read(lambda core: tuple(core.notices))
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:

@@ -4,7 +4,7 @@ from kohort.common.named_tuple import NamedTuple
 
 
 class Notice(NamedTuple):
-    """A notice for people though nothing failed: for the log, the timeline and a warning hook.
+    """An event that raises no error: for the log, the timeline and a warning hook.
 
     `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
     """

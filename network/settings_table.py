@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from kohort.common.frozen import Frozen
 from kohort.common.named_tuple import NamedTuple
-from kohort.network.arguments import INT16_MAX, unsendable
+from kohort.network.arguments import INT16_MAX, is_async, unsendable
 from kohort.network.errors import ConfigError
 
 KIB, MIB = 1024, 1024 * 1024
@@ -192,7 +192,7 @@ def _check_str(setting: Setting, value: Any) -> str:
     if not isinstance(value, str):
         raise wrong_type(setting, value)
     if not value:
-        hint = "leave it out, or give it a value"
+        hint = "give it a value" if setting.default == "" else "leave it out, or give it a value"
         raise ConfigError(f"{setting.name} must not be empty", hint=hint, setting=setting.name)
     if setting.choices and value not in setting.choices:
         nearest = _nearest(value, setting.choices)
@@ -221,6 +221,11 @@ def _check_sent(setting: Setting, value: Any) -> str:
 
 
 def _check_list(setting: Setting, value: Any) -> tuple[str, ...]:
+    if isinstance(value, Mapping):  # not shown, since it may have passwords
+        hint = "from_config takes settings by Kafka's names"
+        raise ConfigError(
+            f"{setting.name} must be a str or a sequence of str, not a dict", hint=hint, setting=setting.name
+        )
     items = tuple(value.split(",")) if isinstance(value, str) else value
     if not isinstance(items, Iterable):
         raise wrong_type(setting, value)
@@ -236,6 +241,8 @@ def _check_callable(setting: Setting, value: Any) -> Any:
         return _check_str(setting, value)
     if not callable(value):
         raise wrong_type(setting, value)
+    if is_async(value):
+        raise wrong_type(setting, value, "a plain function, which is not awaited")
     return value
 
 

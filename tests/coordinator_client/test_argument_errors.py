@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort import AsyncConsumer, Consumer, Producer, RebalanceHooks, TopicPartition
+from kohort import AsyncConsumer, Consumer, Producer, RebalanceHooks, ShareConsumer, TopicPartition
 from kohort.admin import Admin
 from kohort.common import KohortError
 from kohort.coordinator_client import ConfigError, IllegalState
@@ -128,6 +128,26 @@ def test_the_brokers_by_another_name_are_pointed_to_bootstrap(kind: Any, name: s
         kind(**{name: "localhost:9092"})
     with pytest.raises(ConfigError, match=r"bootstrap names no broker.*host:port"):
         kind()
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer, Admin, ShareConsumer])
+def test_settings_by_kafkas_names_are_pointed_to_from_config(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap must be .*, not a dict .*from_config takes") as raised:
+        kind({"bootstrap.servers": "localhost:9092", "sasl.password": "secret"})
+    assert "secret" not in str(raised.value)
+
+
+def test_a_share_consumer_without_a_group_is_not_advised_to_leave_it_out() -> None:
+    with pytest.raises(ConfigError, match=r"group must not be empty \(setting=group\); give it a value"):
+        ShareConsumer("localhost:9092")
+
+
+@pytest.mark.parametrize("name", ["on_delivery", "partitioner", "sasl_oauth_token"])
+def test_a_coroutine_function_as_a_setting_is_refused(name: str) -> None:
+    async def awaited(*_given: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=f"{name} must be a plain function, which is not awaited"):
+        Producer("localhost:9092", **{name: awaited})  # type: ignore[arg-type]
 
 
 def test_a_reset_callback_that_cannot_be_called_is_refused() -> None:
