@@ -300,7 +300,7 @@ async def awaited(*_given: object) -> None:
 )
 def test_what_cannot_be_called_or_is_not_awaited_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"{next(iter(given))} is a .*function"):
-        Transform("b:1", **{"group": "g", "name": "n", "topics": ["words"], "handler": shout} | given)
+        Transform("b:1", group="g", name="n", topics=["words"], **{"handler": shout, **given})
 
 
 def test_stop_before_run_and_wrong_settings(fake: FakeBroker) -> None:
