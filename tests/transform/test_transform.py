@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitResponse
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Drop
 from kohort.transform import transform as module
+from tests.coordinator_client.consumer_helpers import wait_until
 
 LIMIT_S = 60.0
 RECORDS = 40
@@ -61,8 +63,8 @@ class Life:
     def __init__(self, fake: FakeBroker, name: str = "one", **given: Any) -> None:
         self.retries: list[KohortError] = []
         self.counts: list[int] = []
-        given = {"handler": shout, "on_retry": self._note, **given}
-        self.transform = Transform(fake.bootstrap, group="g", name=name, topics=["words"], **given)
+        given = {"group": "g", "handler": shout, "on_retry": self._note, **given}
+        self.transform = Transform(fake.bootstrap, name=name, topics=["words"], **given)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
@@ -95,6 +97,12 @@ def stored(fake: FakeBroker) -> int:
     with Consumer(fake.bootstrap, group="g") as consumer:
         found = consumer.committed([TopicPartition("words", number) for number in range(2)])
     return sum(one.offset for one in found.values() if one is not None)
+
+
+def transactional_ids(fake: FakeBroker) -> set[str]:
+    """Those of all producers until now."""
+    requests: list[Any] = [call.request for call in fake.calls_of("InitProducerId")]
+    return {one.transactional_id for one in requests}
 
 
 def test_each_record_has_one_result_and_offsets_are_committed_with_it(fake: FakeBroker) -> None:
@@ -272,13 +280,20 @@ def test_offsets_that_are_not_stored_yet_lead_back_to_the_first_record(fake: Fak
 
 
 def test_transforms_whose_names_look_alike_do_not_fence_each_other(fake: FakeBroker) -> None:
-    for group, name in [("bill", "eu-1"), ("bill-eu", "1"), ("bill", "eu%2D1"), ("bill", "eu/ü")]:
-        transform = Transform(fake.bootstrap, group=group, name=name, topics="words", handler=shout)
-        transform.stop()
-        transform.run()
-    requests: list[Any] = [call.request for call in fake.calls_of("InitProducerId")]
-    ids = {"bill-eu%2D1", "bill-eu-1", "bill-eu%252D1", "bill-eu/ü"}
-    assert {one.transactional_id for one in requests} == ids
+    names = {
+        ("bill", "eu-1"): "bill-eu%2D1",
+        ("bill-eu", "1"): "bill-eu-1",
+        ("bill", "eu%2D1"): "bill-eu%252D1",
+        ("bill", "eu/ü"): "bill-eu/ü",
+    }
+
+    def seen(wanted_id: str) -> bool:
+        return wanted_id in transactional_ids(fake)
+
+    for (group, name), wanted_id in names.items():
+        with Life(fake, name, group=group):
+            wait_until(partial(seen, wanted_id))
+    assert transactional_ids(fake) == set(names.values())
 
 
 @pytest.mark.parametrize("given", [{"consumer": {"group": "x"}}, {"producer": {"transactional_id": "x"}}])
