@@ -69,8 +69,8 @@ def run(
     commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a coroutine function
     as `handler`, which only `run_async` awaits, and with `processes` for a handler that no process can import.
     """
-    function_given(handler, "handler")
     check_arguments(consumer, handler, retry, concurrency, max_held)
+    function_given(handler, "handler")
     if processes:
         from kohort.workers.handler_processes import check_handler
 
