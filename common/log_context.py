@@ -64,16 +64,21 @@ def keep_lines(kept: "deque[logging.LogRecord] | None") -> None:
 
 
 def write_lines(lines: "Iterable[logging.LogRecord]") -> None:
-    """Write lines that another thread has kept. What a handler raises is printed, as by handlers of `logging`."""
+    """Write lines that were kept. What a handler raises is printed, as by handlers of `logging`."""
     logging = _prepared()
-    for line in lines:
-        try:
-            logging.getLogger(line.name).handle(line)
-        except Exception:
-            if logging.raiseExceptions:
-                import traceback  # `logging` has imported it
+    kept = getattr(_here, "kept", None)
+    keep_lines(None)  # the thread may be the one that kept them, if the system starts no other
+    try:
+        for line in lines:
+            try:
+                logging.getLogger(line.name).handle(line)
+            except Exception:
+                if logging.raiseExceptions:
+                    import traceback  # `logging` has imported it
 
-                traceback.print_exc()
+                    traceback.print_exc()
+    finally:
+        keep_lines(kept)
 
 
 def logger(name: str) -> "logging.Logger":

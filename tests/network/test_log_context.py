@@ -302,6 +302,28 @@ def test_lines_are_kept_while_a_handler_is_busy_and_written_in_their_order(
     assert numbers_written == [0, *range(5, MOST + 5)]
 
 
+def test_lines_are_written_where_no_thread_can_be_started(
+    handle: Callable[[Callable[[str], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    written: list[str] = []
+    handle(written.append)
+    kept: deque[logging.LogRecord] = deque()
+    keep_lines(kept)
+    try:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        writer = log_writer.LogWriter(kept)
+        for number in range(2):
+            logging.getLogger("kohort.driver").info("%d", number)
+            writer.write()
+        assert (written, list(kept)) == (["0", "1"], [])
+    finally:
+        keep_lines(None)
+        writer.end()
+
+
 def test_every_logger_of_the_clients_is_listed() -> None:
     from pathlib import Path
 
