@@ -106,7 +106,7 @@ class SqlSink:
         self._transact(lambda cursor: [cursor.execute(one) for one in tables])
         self._patience_s = self._retry_timeout_s
         if self._dialect is not SQLITE:
-            self.close()
+            self.close()  # the next connection has this limit
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
         """Write this owner into the row of each task, which fences older owners. Raises RegionError."""

@@ -487,6 +487,8 @@ def test_a_search_by_time_ends_before_an_open_transaction(stage: Stage, unique: 
         Connection(stage.bootstrap) as connection,
         Producer(stage.bootstrap, transactional_id=unique("producer")) as producer,
     ):
+        for timestamp in (-1, -2):
+            assert offset_at(connection, stage, timestamp, isolation_level=1) == (0, 0, -1)
         assert produce(connection, stage, encode([(b"k", b"v", 10)])).base_offset == 0
         producer.begin()
         producer.send(stage.topic, b"v", partition=0, timestamp_ms=20)

@@ -43,23 +43,25 @@ def _one(
     if error := leader_error(work, partition, requested.current_leader_epoch):
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error)
     assert partition is not None
-    offset, timestamp_ms = _offset(partition.log, requested.timestamp)
-    if isolated and offset >= partition.stable_offset:
-        offset, timestamp_ms = (partition.stable_offset, -1) if requested.timestamp == _LATEST else _NOTHING
+    end = partition.stable_offset if isolated else partition.log.end
+    offset, timestamp_ms = _offset(partition.log, end, requested.timestamp)
     epoch = partition.epoch if work.call.version >= 4 and offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=number, offset=offset, timestamp=timestamp_ms, leader_epoch=epoch
     )
 
 
-def _offset(log: FakeLog, timestamp_ms: int) -> tuple[int, int]:
+def _offset(log: FakeLog, end: int, timestamp_ms: int) -> tuple[int, int]:
+    """The offset, and the time of its record. `end`: of the part that the reader may see."""
     if timestamp_ms == _LATEST:
-        return log.end, -1
+        return end, -1
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return log.start, -1
     if timestamp_ms == _MAX_TIMESTAMP:
-        return log.latest_record() or _NOTHING
-    return (log.offset_at(timestamp_ms) or _NOTHING) if timestamp_ms >= 0 else _NOTHING
+        found = log.latest_record()
+    else:
+        found = log.offset_at(timestamp_ms) if timestamp_ms >= 0 else None
+    return found if found is not None and found[0] < end else _NOTHING
 
 
 def leader_error(work: Work, partition: FakePartition | None, known_epoch: int) -> int:
