@@ -40,7 +40,8 @@ def test_a_signal_finds_nothing_locked_that_stopping_needs() -> None:
     assert subprocess.run([sys.executable, "-c", PROGRAM], check=False, timeout=300).returncode == 0
 
 
-# A child that the handler forks has the signal handlers of `run`. SIGALRM ends it if SIGTERM does not.
+# A child that the handler forks has the signal handlers of `run`. SIGALRM ends it if SIGTERM does not. A signal is lost
+# in a child that Python has not set up yet, so SIGTERM comes later.
 FORKING = """
 import os, signal, sys
 from kohort import ConsistentRegion
@@ -50,11 +51,14 @@ from kohort.testing import FakeBroker
 statuses = []
 
 def handler(record, state):
+    begun, begins = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(20)
+        os.write(begins, b"!")
         while True:
             signal.pause()
+    os.read(begun, 1)
     os.kill(child, signal.SIGTERM)
     statuses.append(os.waitpid(child, 0)[1])
     region.stop()

@@ -111,7 +111,7 @@ def test_a_call_sees_the_change_of_a_call_that_was_interrupted(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(consumer._session.driver, "wakeup", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(consumer._session.driver, "wakeup_for_added", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             consumer.pause([P0])
     assert consumer.paused().keys() == {P0}

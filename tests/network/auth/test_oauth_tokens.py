@@ -210,7 +210,9 @@ def test_a_coroutine_is_no_token() -> None:
     async def later() -> str:
         return "abc"
 
-    error = fetch(ConsumerConfig.of(**BEARER, sasl_oauth_token=later), lambda: 0)
+    with pytest.raises(ConfigError, match="sasl_oauth_token must be a plain function"):
+        ConsumerConfig.of(**BEARER, sasl_oauth_token=later)
+    error = fetch(ConsumerConfig.of(**BEARER, sasl_oauth_token=lambda: later()), lambda: 0)
     assert isinstance(error, AuthenticationFailed)
     assert "coroutine" in error.message
 
