@@ -26,11 +26,12 @@ class Dialect(Protocol):
     row_lock: str
     """At the end of a SELECT, has others wait for its rows."""
 
-    def connect(self, url: str, patience_s: float) -> Any:
-        """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError.
+    def connect(self, url: str) -> Any:
+        """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
+        ...
 
-        It ends if a response takes `patience_s` longer than the longest wait for a lock.
-        """
+    def limit(self, connection: Any, patience_s: float) -> None:
+        """End the connection if a response takes `patience_s` longer than the longest wait for a lock."""
         ...
 
     def errors(self) -> type[Exception]:
@@ -60,11 +61,14 @@ class _Sqlite:
     setup: tuple[str, ...] = ()
     row_lock = ""
 
-    def connect(self, url: str, patience_s: float) -> sqlite3.Connection:
+    def connect(self, url: str) -> sqlite3.Connection:
         path = url.removeprefix("sqlite:///")
         connection = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
         connection.execute("PRAGMA synchronous=FULL")
         return connection
+
+    def limit(self, connection: sqlite3.Connection, patience_s: float) -> None:
+        """A file has no server that could freeze."""
 
     def errors(self) -> type[Exception]:
         return sqlite3.Error
@@ -98,14 +102,15 @@ class _Postgres:
     setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
     row_lock = " FOR UPDATE"
 
-    def connect(self, url: str, patience_s: float) -> Any:
+    def connect(self, url: str) -> Any:
         _psycopg()
         from kohort.consistent_region.postgres_session import PostgresSession
 
         waits = {"connect_timeout": 10, "options": f"-c lock_timeout={_WAIT_S}s"}
-        session = PostgresSession.connect(**{**waits, **conninfo(url)}, autocommit=True)
-        session.limit_s = _WAIT_S + patience_s
-        return session
+        return PostgresSession.connect(**{**waits, **conninfo(url)}, autocommit=True)
+
+    def limit(self, connection: Any, patience_s: float) -> None:
+        connection.limit_s = _WAIT_S + patience_s
 
     def errors(self) -> type[Exception]:
         found: type[Exception] = _psycopg().Error

@@ -13,7 +13,7 @@ from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError, SinkUnavailable
 from kohort.consistent_region.settings import check_positive
-from kohort.consistent_region.sql_dialects import SQLITE, dialect_of
+from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 
@@ -103,10 +103,10 @@ class SqlSink:
         notes = (_NOTES,) if self._on_refused == "raise" else (_NOTES, _DEAD)
         tables = (*self._dialect.setup, *notes, *self._dialect.statements(self._schema))
         self._patience_s = inf  # `schema` may make the index of a large table
-        self._transact(lambda cursor: [cursor.execute(one) for one in tables])
-        self._patience_s = self._retry_timeout_s
-        if self._dialect is not SQLITE:
-            self.close()  # the next connection has this limit
+        try:
+            self._transact(lambda cursor: [cursor.execute(one) for one in tables])
+        finally:
+            self._patience_s = self._retry_timeout_s
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
         """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
@@ -292,5 +292,6 @@ class SqlSink:
 
     def _opened(self) -> Any:
         if self._connection is None:
-            self._connection = self._dialect.connect(self._url, self._patience_s)
+            self._connection = self._dialect.connect(self._url)
+        self._dialect.limit(self._connection, self._patience_s)
         return self._connection

@@ -24,24 +24,21 @@ class LogWriter:
 
     def __init__(self, kept: "deque[logging.LogRecord]") -> None:
         self._kept = kept
-        self._helpers: Helpers | None = None
+        self._helpers = Helpers(1, "kohort-log")
         self._writing: Promise[None] | None = None
 
     def write(self) -> None:
         """Have the kept lines written. While a handler is busy with earlier ones, they are kept."""
-        if self._kept and (self._writing is None or self._writing.done()):
+        if self._writing is None or self._writing.done():
             self._hand_over()
 
     def end(self) -> None:
         """Have the last lines written."""
         if self._kept:
             self._hand_over()
-        if self._helpers is not None:
-            self._helpers.stop()
+        self._helpers.stop()
 
     def _hand_over(self) -> None:
-        if self._helpers is None:
-            self._helpers = Helpers(1, "kohort-log")
         lines = list(self._kept)
         self._kept.clear()
         self._writing = self._helpers.start(partial(write_lines, lines))

@@ -242,7 +242,10 @@ class Driver(DriverFields, Generic[C]):
             self._loop.wakeup(self)
 
     def wakeup_for_added(self) -> None:
-        """As `wakeup`, where the caller adds records or commits under the lock and changes nothing else."""
+        """As `wakeup`, where the caller adds records or commits under the lock and changes nothing else.
+
+        Also for any change in `orders`, after which the turn itself knows what to poll.
+        """
         self._has_added = True
         if self._loop is not None:
             self._loop.wakeup(self)

@@ -110,9 +110,6 @@ class Connection:
     def cursor(self) -> Cursor:
         return Cursor(self._connection.cursor(), self._fuse)
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 class BurningSqlSink(SqlSink):
     def __init__(self, url: str, fuse: Fuse, **settings: Any) -> None:
@@ -120,10 +117,7 @@ class BurningSqlSink(SqlSink):
         self._fuse = fuse
 
     def _opened(self) -> Any:
-        self._connection = self._connection or Connection(super()._opened(), self._fuse)
-        if not isinstance(self._connection, Connection):
-            self._connection = Connection(self._connection, self._fuse)
-        return self._connection
+        return Connection(super()._opened(), self._fuse)
 
     def add(self, number: int) -> None:
         self.execute(f"INSERT INTO seen VALUES ({self._dialect.mark})", (number,))
