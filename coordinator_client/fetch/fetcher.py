@@ -114,11 +114,23 @@ class FetchOutcome:
     `parked_bytes`: bytes added to the buffer.
     """
 
-    def __init__(self, *, stale: bool = False) -> None:
-        self.stale = stale
+    def __init__(self) -> None:
+        self.stale = False
         self.leaders: list[tuple[TopicPartition, int, int]] = []
         self.brokers: list[BrokerNode] = []
         self.parked_bytes = 0
+
+
+class ReceivedFetch(NamedTuple):
+    """A Fetch response of `node`, the state of the client at its arrival, and the results so far."""
+
+    node: int
+    positions: Positions
+    view: ClusterView
+    now: float
+    wall_ms: int
+    chance: float
+    outcome: FetchOutcome
 
 
 class Replica(NamedTuple):
@@ -363,6 +375,7 @@ class Fetcher(FetcherFields):
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
         outcome = FetchOutcome()
+        received = ReceivedFetch(node, positions, view, now, wall_ms, chance, outcome)
         fetch = self._sessionless_ended(node) if is_sessionless else self._session_returned(node)
         if response.error_code and not is_sessionless:
             session = fetch.names
@@ -387,9 +400,7 @@ class Fetcher(FetcherFields):
                 # The records before it were dropped meanwhile (`trim`).
                 if pending.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
-                self._one(
-                    node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
-                )
+                self._one(received, partition, data, pending)
                 if data.records and fetch.names.epoch == OPENING:
                     fetch.names.move_back(partition)
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
@@ -416,26 +427,14 @@ class Fetcher(FetcherFields):
         return fetch
 
     def _one(
-        self,
-        node: int,
-        partition: TopicPartition,
-        data: PartitionData,
-        pending: RequestedFetch,
-        positions: Positions,
-        view: ClusterView,
-        outcome: FetchOutcome,
-        *,
-        now: float,
-        wall_ms: int,
-        chance: float,
+        self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
+        node, positions, view, now, wall_ms, _chance, outcome = received
         if data.current_leader.leader_id >= 0:
             leader = data.current_leader
             outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
         if data.error_code:
-            self._refused(
-                node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
-            )
+            self._refused(received, partition, data, pending)
             return
         # A partition that is redirected to a follower keeps them: that follower may have just refused it.
         if data.preferred_read_replica < 0 and self._attempts.pop(partition, None) is not None:
@@ -449,34 +448,25 @@ class Fetcher(FetcherFields):
                     partition, pending.serial, diverging.end_offset, diverging.epoch, pending.leader_epoch, wall_ms
                 )
             else:
-                self._back_to_leader(partition, now=now, chance=chance)
+                self._back_to_leader(received, partition)
             return
         if data.preferred_read_replica >= 0:
-            self._send_elsewhere(partition, data.preferred_read_replica, view, outcome, now=now, chance=chance)
+            self._send_elsewhere(received, partition, data.preferred_read_replica)
         if data.records:
             self._park(partition, data, pending)
             outcome.parked_bytes += len(data.records)
             if self._source(partition, view, now) != node:
                 self.revision += 1  # the request to its present broker is behind these records
 
-    def _send_elsewhere(
-        self,
-        partition: TopicPartition,
-        replica: int,
-        view: ClusterView,
-        outcome: FetchOutcome,
-        *,
-        now: float,
-        chance: float,
-    ) -> None:
+    def _send_elsewhere(self, received: ReceivedFetch, partition: TopicPartition, replica: int) -> None:
         """Use the preferred read replica that the leader named (KIP-392)."""
-        if _is_up(replica, partition, view):
-            self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
+        if _is_up(replica, partition, received.view):
+            self._replicas[partition] = Replica(replica, received.now + self.config.metadata_max_age_ms / 1000)
             self.revision += 1
             return
         # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
-        outcome.stale = True
-        self._wait(partition, now=now, chance=chance)
+        received.outcome.stale = True
+        self._wait(received, partition)
 
     def _park(self, partition: TopicPartition, data: PartitionData, pending: RequestedFetch) -> None:
         records = memoryview(data.records or b"")
@@ -506,23 +496,13 @@ class Fetcher(FetcherFields):
         self.revision += 1
 
     def _refused(
-        self,
-        node: int,
-        partition: TopicPartition,
-        data: PartitionData,
-        pending: RequestedFetch,
-        positions: Positions,
-        view: ClusterView,
-        outcome: FetchOutcome,
-        *,
-        now: float,
-        wall_ms: int,
-        chance: float,
+        self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
+        node, positions, view, _now, wall_ms, _chance, outcome = received
         code = data.error_code
         if node != pending.leader:
             # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
-            self._back_to_leader(partition, now=now, chance=chance)
+            self._back_to_leader(received, partition)
             return
         self._replicas.pop(partition, None)
         self.revision += 1
@@ -545,21 +525,22 @@ class Fetcher(FetcherFields):
             return
         if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:
             outcome.stale = outcome.stale or code not in RETRIED_BY_WAITING
-            self._wait(partition, now=now, chance=chance)
+            self._wait(received, partition)
             return
         positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
 
-    def _back_to_leader(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+    def _back_to_leader(self, received: ReceivedFetch, partition: TopicPartition) -> None:
         """Fetch from the leader again, after a backoff.
 
         Without the backoff, the leader may name the same follower at once (KIP-392).
         """
         self._replicas.pop(partition, None)
-        self._wait(partition, now=now, chance=chance)
+        self._wait(received, partition)
 
-    def _wait(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+    def _wait(self, received: ReceivedFetch, partition: TopicPartition) -> None:
         """Leave the partition out of requests until its backoff is over."""
-        self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+        attempts = self._attempts.get(partition, FRESH)
+        self._attempts[partition] = attempts.failed(received.now, self._backoff, received.chance)
         self.revision += 1
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
