@@ -38,7 +38,7 @@ from kohort.assignors import Assignor
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction
 from kohort.coordinator_client.group.join_group import REASON_CHARACTERS_MAX, Gathering
 from kohort.coordinator_client.group.leader_assignment import Leadership, Planning
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
@@ -206,7 +206,7 @@ class ClassicHeartbeat(MemberComponent):
             case ErrorAction.FORGET_MEMBER if current:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, api))
             case ErrorAction.FATAL if current or code != ErrorCode.FENCED_INSTANCE_ID:
-                self._membership.fail(fatal_error(code, api, self._settings.group_id))
+                self._membership.fail_by_code(code, api)
 
 
 class ClassicMember(MemberBase):

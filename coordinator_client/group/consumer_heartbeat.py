@@ -289,7 +289,7 @@ class ConsumerHeartbeat(MemberComponent):
             case ErrorAction.RELEASE if current and not self._membership.in_generation:
                 self._instance_is_held(sent_at)
             case ErrorAction.RELEASE | ErrorAction.FATAL:
-                self._membership.fail(fatal_error(code, API, self._settings.group_id, message))
+                self._membership.fail_by_code(code, API, message)
 
     def _instance_is_held(self, sent_at: float) -> None:
         """Handle UNRELEASED_INSTANCE_ID of a join.
@@ -303,14 +303,9 @@ class ConsumerHeartbeat(MemberComponent):
             self._back_off()
         else:
             waited_s = self._tracker.now - self._held_since
-            self._membership.fail(
-                fatal_error(
-                    ErrorCode.UNRELEASED_INSTANCE_ID,
-                    API,
-                    self._settings.group_id,
-                    f"another member has held the instance id for {waited_s:.0f} s",
-                    instance_id=self._settings.instance_id,
-                )
+            held = f"another member has held the instance id for {waited_s:.0f} s"
+            self._membership.fail_by_code(
+                ErrorCode.UNRELEASED_INSTANCE_ID, API, held, instance_id=self._settings.instance_id
             )
 
     def _released(self, code: int) -> None:
@@ -351,7 +346,7 @@ class ConsumerHeartbeat(MemberComponent):
             case ErrorAction.FORGET_MEMBER if current:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "OffsetCommit"), keep_id=True)
             case ErrorAction.FATAL:
-                self._membership.fail(fatal_error(event.code, "OffsetCommit", self._settings.group_id))
+                self._membership.fail_by_code(event.code, "OffsetCommit")
 
 
 _UNSAID: Final = object()

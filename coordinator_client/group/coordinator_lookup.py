@@ -7,7 +7,7 @@ in flight to it are void.
 from typing import Final
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError, fatal_error
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError
 from kohort.coordinator_client.group.member_context import HEARTBEAT_APIS, LEAVE_APIS, MemberComponent, MemberContext
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import IN_GROUP, CoordinatorState, MemberState
@@ -43,14 +43,9 @@ class CoordinatorLink(MemberComponent):
         if self._in_flight.complete(event.serial) is None:
             return
         response = event.response
-        if response.coordinators:
-            only = response.coordinators[0]
-            code, message = only.error_code, only.error_message
-            coordinator = CoordinatorNode(only.node_id, Endpoint(only.host, only.port))
-        else:
-            code, message = response.error_code, response.error_message
-            coordinator = CoordinatorNode(response.node_id, Endpoint(response.host, response.port))
-        if len(response.coordinators) > 1 or (code == 0 and not coordinator.endpoint.host):
+        only = response.coordinators[0] if response.coordinators else response
+        code = only.error_code
+        if len(response.coordinators) > 1 or (code == 0 and not only.host):
             self._coordinator.not_found(self._tracker.now)
             self._membership.fail(
                 GroupProtocolError(
@@ -60,12 +55,12 @@ class CoordinatorLink(MemberComponent):
                 )
             )
         elif code == 0:
-            self._coordinator.found(coordinator)
+            self._coordinator.found(CoordinatorNode(only.node_id, Endpoint(only.host, only.port)))
             self._timers.last_response_at = self._tracker.now
         else:
             self._coordinator.not_found(self._tracker.now)
             if REACTIONS["FindCoordinator"].get(code, ErrorAction.FATAL) is ErrorAction.FATAL:
-                self._membership.fail(fatal_error(code, "FindCoordinator", self._settings.group_id, message))
+                self._membership.fail_by_code(code, "FindCoordinator", only.error_message)
             else:
                 self._still_searching(error_name(code))
 

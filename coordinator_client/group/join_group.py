@@ -9,7 +9,7 @@ from kohort.common.errors import WireError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction
 from kohort.coordinator_client.group.leader_assignment import (
     AssignorFailed,
     Leadership,
@@ -188,23 +188,21 @@ class Gathering(MemberComponent):
 
     def _join_refused(self, code: int, member_id: str) -> None:
         match REACTIONS["JoinGroup"].get(code, ErrorAction.FATAL):
-            case ErrorAction.RETRY:
+            case ErrorAction.RETRY | ErrorAction.REDISCOVER as action:
                 self._back_off(error_name(code))
                 self._membership.join_again(f"JoinGroup: {error_name(code)}")
-            case ErrorAction.REDISCOVER:
-                self._back_off(error_name(code))
-                self._membership.join_again(f"JoinGroup: {error_name(code)}")
-                self._link.gone(error_name(code))
+                if action is ErrorAction.REDISCOVER:
+                    self._link.gone(error_name(code))
             case ErrorAction.TAKE_ID:
                 self._membership.assign_member_id(member_id)
                 self._tracker.transition(Trigger.AGAIN)
             case ErrorAction.FORGET_MEMBER:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "JoinGroup"))
             case _:
-                self._membership.fail(fatal_error(code, "JoinGroup", self._settings.group_id))
+                self._membership.fail_by_code(code, "JoinGroup")
 
     def _strange_group(self, api: str, what: str) -> None:
-        self._membership.fail(fatal_error(23, api, self._settings.group_id, what))
+        self._membership.fail_by_code(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, api, what)
 
     # ------------------------------------------------------------------------------------------------------- syncing
 
@@ -287,4 +285,4 @@ class Gathering(MemberComponent):
             case ErrorAction.FORGET_MEMBER:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "SyncGroup"))
             case _:
-                self._membership.fail(fatal_error(code, "SyncGroup", self._settings.group_id))
+                self._membership.fail_by_code(code, "SyncGroup")

@@ -20,7 +20,7 @@ from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.error_actions import REFUSED_FIELDS, GroupRefused
+from kohort.coordinator_client.group.error_actions import REFUSED_FIELDS, GroupRefused, fatal_error
 from kohort.coordinator_client.group.events import HookDone, LeaveGroupResponded
 from kohort.coordinator_client.group.member_context import (
     HEARTBEAT_APIS,
@@ -176,14 +176,11 @@ class Membership(MemberComponent):
 
     def on_joined(self, generation: int, member_id: str, protocol: str | None) -> None:
         """A join succeeded."""
-        self.identity = ConsumerGroupMetadata(
-            self._settings.group_id, generation, member_id, self._settings.instance_id
-        )
-        self.last_identity = self.identity
+        self.identity = self.last_identity = self.identity._replace(generation=generation, member_id=member_id)
         self.protocol = protocol
 
     def _drop(self, member_id: str = "") -> None:
-        self.identity = ConsumerGroupMetadata(self._settings.group_id, -1, member_id, self._settings.instance_id)
+        self.identity = self.identity._replace(generation=-1, member_id=member_id)
         self._in_flight.cancel("JoinGroup", "SyncGroup", *HEARTBEAT_APIS)
         self.commit_order = self._new_order = None
         self._owned.forget_generation()
@@ -396,6 +393,10 @@ class Membership(MemberComponent):
                 if not isinstance(error, GroupRefused) or error.code in REFUSED_FIELDS:
                     self._leave_unawaited(f"it failed: {type(error).__name__}")
                 self.lose(RebalanceCause(RebalanceReason.FATAL, error.message))
+
+    def fail_by_code(self, code: int, api: str, message: str | None = None, **place: object) -> None:
+        """As `fail`, with the error of a code in a response."""
+        self.fail(fatal_error(code, api, self._settings.group_id, message, **place))
 
     def stall(self) -> None:
         """KIP-62: "the consumer will proactively leave the group" when poll is not called in time."""
