@@ -32,6 +32,7 @@ It avoids the known defects of group clients as follows:
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.assignors import Assignor
@@ -41,8 +42,8 @@ from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction
 from kohort.coordinator_client.group.join_group import REASON_CHARACTERS_MAX, Gathering
 from kohort.coordinator_client.group.leader_assignment import Leadership, Planning
-from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
-from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Heartbeats, MemberBase
+from kohort.coordinator_client.group.member_context import MemberContext
 from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.membership import AfterRevocation, Membership, before_join, mode_of
 from kohort.coordinator_client.group.ready import BacklogOrder, PlanOrder
@@ -88,21 +89,18 @@ def leave_group(identity: ConsumerGroupMetadata, reason: str) -> "LeaveGroupRequ
     )
 
 
-class ClassicHeartbeat(MemberComponent):
+class ClassicHeartbeat(Heartbeats):
     """Sends heartbeats while the group expects them, and acts on their responses, time-outs and refused commits.
 
     UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION are ignored unless the request was sent with the present identity.
     """
 
     def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
-        super().__init__(shared)
-        self._membership = membership
-        self._link = link
+        super().__init__(shared, membership, link)
         self._gone_on = 0
 
     @property
     def _beating(self) -> bool:
-        """True if the group expects heartbeats and the coordinator is known."""
         known = self._coordinator.coordinator is not None
         return known and self._tracker.state in HEARTBEATING and self._membership.in_generation
 
@@ -116,33 +114,18 @@ class ClassicHeartbeat(MemberComponent):
         waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
         return waits and self._membership.in_generation and self._membership.owns_partitions
 
-    def times(self) -> list[float]:
-        """The times (monotonic seconds) at which to look again."""
-        if self._probing and not self._in_flight.is_in_flight("Heartbeat"):
-            return [self._timers.next_heartbeat_at]
-        if not self._beating:
-            return []
-        waiting = self._in_flight.is_in_flight("Heartbeat")
-        return (
-            [self._timers.session_deadline]
-            if waiting
-            else [self._timers.session_deadline, self._timers.next_heartbeat_at]
-        )
-
-    def watch_silence(self) -> None:
-        if self._beating and self._tracker.now >= self._timers.session_deadline:
-            self._link.gone("no response for a whole session timeout")
+    def _due_at(self) -> float:
+        if self._in_flight.is_in_flight("Heartbeat") or not (self._beating or self._probing):
+            return inf
+        return self._timers.next_heartbeat_at
 
     def beat(self) -> None:
         """Send a heartbeat, if one is due."""
         if self._tracker.state is MemberState.STABLE:
             self._timers.stable_since(self._tracker.since)
-        if not (self._beating or self._probing):
-            return
-        if self._in_flight.is_in_flight("Heartbeat") or self._tracker.now < self._timers.next_heartbeat_at:
-            return
-        self._timers.heartbeat_sent_at = self._tracker.now
-        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
+        super().beat()
+
+    def _send(self, timeout_ms: int) -> None:
         self._membership.send("Heartbeat", heartbeat(self._membership.identity), timeout_ms)
 
     def on_response(self, event: ev.HeartbeatResponded) -> None:
@@ -181,7 +164,6 @@ class ClassicHeartbeat(MemberComponent):
             self._link.gone(f"Heartbeat: {error_name(code)}")
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
-        self._tracker.timeline.commit_refused(event.partitions, event.code)
         if event.code not in REACTIONS["OffsetCommit"]:
             return
         current = event.sent == self._membership.identity and event.sent.generation >= 0
@@ -228,11 +210,10 @@ class ClassicMember(MemberBase):
 
         membership = Membership(shared, farewell, leadership.end)
         link = CoordinatorLink(shared, membership)
-        super().__init__(shared, membership, link)
+        super().__init__(shared, membership, link, ClassicHeartbeat(shared, membership, link))
         self._leadership = leadership
         self._planning = Planning(shared, by_name, leadership)
         self._gathering = Gathering(shared, by_name, leadership, self._planning, membership, link)
-        self._heartbeat = ClassicHeartbeat(shared, membership, link)
 
     # ---------------------------------------------------------------------------------------------- what is due, when
 
@@ -247,12 +228,6 @@ class ClassicMember(MemberBase):
 
     def _drain_plan(self) -> PlanOrder | None:
         return self._planning.drain_plan()
-
-    def _watch(self) -> None:
-        self._heartbeat.watch_silence()
-
-    def _beat(self) -> None:
-        self._heartbeat.beat()
 
     def _start_afresh(self) -> None:
         self._gathering.start_afresh()
@@ -310,15 +285,14 @@ class ClassicMember(MemberBase):
         return error is not None
 
     def _times(self) -> list[float]:
-        times = self._heartbeat.times()
         match self._tracker.state:
             case MemberState.JOINING if self._in_flight.is_in_flight("JoinGroup"):
                 pass  # waits for the response, while `ClassicHeartbeat` watches the owned partitions
             case MemberState.JOINING if self._coordinator.coordinator is not None and self._topics.meant is not None:
-                times.append(self._gathering.join_not_before)
+                return [self._gathering.join_not_before]
             case MemberState.PLANNING:
-                times.append(self._planning.wake_at())
-        return times
+                return [self._planning.wake_at()]
+        return []
 
     # --------------------------------------------------------------------------------------------------- events
 
@@ -339,7 +313,6 @@ class ClassicMember(MemberBase):
         ev.SyncGroupResponded: lambda member, event: member._gathering.on_synced(event),
         ev.HeartbeatResponded: lambda member, event: member._heartbeat.on_response(event),
         ev.LeaveGroupResponded: lambda member, event: member._membership.on_left(event),
-        ev.CommitRefused: lambda member, event: member._heartbeat.on_commit_refused(event),
         ev.RebalanceEnforced: _on_rebalance_enforced,
         TopicsChanged: _on_topics_changed,
         ev.LagKnown: lambda member, event: member._planning.on_backlog(event),

@@ -18,9 +18,10 @@ from typing import Any, Final
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError, fatal_error
-from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.member_base import Heartbeats
+from kohort.coordinator_client.group.member_context import MemberContext
 from kohort.coordinator_client.group.membership import Membership
-from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
+from kohort.coordinator_client.group.states import IN_GROUP, MemberState
 from kohort.coordinator_client.group.target_assignment import TargetAssignment
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.errors import AuthorizationFailed
@@ -65,7 +66,7 @@ MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which the owned partitions equal the assignment, since all others are revoked and committed."""
 
 
-class ConsumerHeartbeat(MemberComponent):
+class ConsumerHeartbeat(Heartbeats):
     """The heartbeats of a KIP-848 member. `target`: the partitions that the coordinator assigns to it.
 
     `news` grows with each change that requires another comparison with the target.
@@ -74,9 +75,7 @@ class ConsumerHeartbeat(MemberComponent):
     def __init__(
         self, shared: MemberContext, target: TargetAssignment, membership: Membership, link: CoordinatorLink
     ) -> None:
-        super().__init__(shared)
-        self._membership = membership
-        self._link = link
+        super().__init__(shared, membership, link)
         self.target = target
         self.news = 0
         self._reported: dict[str, Any] = {}
@@ -113,18 +112,16 @@ class ConsumerHeartbeat(MemberComponent):
         return self._tracker.state is MemberState.JOINING and not self._membership.in_generation and wants
 
     @property
-    def _stays(self) -> bool:
-        return self._membership.in_generation and (
-            self._tracker.state in HEARTBEATING or self._tracker.state is MemberState.JOINING
-        )
+    def _beating(self) -> bool:
+        known = self._coordinator.coordinator is not None
+        return known and self._membership.in_generation and self._tracker.state in IN_GROUP
 
     def _due_at(self) -> float:
-        """Return the time (monotonic s) of the next report; infinity if none may be sent."""
         if self._coordinator.coordinator is None or self._in_flight.is_in_flight(API):
             return inf
         if self._joins:
             return self._not_before
-        if not self._stays:
+        if not self._beating:
             return inf
         said = self._said()
         unsaid = self._saying is not None or any(self._reported.get(name, _UNSAID) != said[name] for name in said)
@@ -135,29 +132,11 @@ class ConsumerHeartbeat(MemberComponent):
     def _acknowledges(self) -> bool:
         return self._owes_ack and self._tracker.state in MAY_ACKNOWLEDGE
 
-    def times(self) -> list[float]:
-        """The times (monotonic seconds) at which to look again."""
-        silent_at = self._timers.session_deadline if self._stays and self._coordinator.coordinator is not None else inf
-        return [silent_at, self._due_at()]
-
-    def watch_silence(self) -> None:
-        if (
-            self._stays
-            and self._coordinator.coordinator is not None
-            and self._tracker.now >= self._timers.session_deadline
-        ):
-            self._link.gone("no response for a whole session timeout")
-
-    def beat(self) -> None:
-        """Send a report, if one is due."""
-        if self._tracker.now < self._due_at():
-            return
+    def _send(self, timeout_ms: int) -> None:
         membership = self._membership
         if self._saying is not None:
             self._reported = {}  # the last report has no response, so it is unknown which part was processed
             self._held_since = None  # a lost join may have succeeded, so this member may hold the instance id itself
-        self._timers.heartbeat_sent_at = self._tracker.now
-        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
         self._releasing = self._must_release and not membership.in_generation
         if self._releasing:
             self._saying = None
@@ -335,7 +314,6 @@ class ConsumerHeartbeat(MemberComponent):
         self._not_before = self._tracker.now + self._settings.backoff_s(self._failures)
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
-        self._tracker.timeline.commit_refused(event.partitions, event.code)
         current = event.sent == self._membership.identity and self._membership.in_generation
         if event.code == ErrorCode.STALE_MEMBER_EPOCH and current:
             self._hurry = True  # the coordinator has a newer epoch than this member

@@ -35,6 +35,8 @@ class ConsumerMember(MemberBase):
     """The machine of the consumer group protocol. There are no assignors on this side of it: the coordinator's are
     named by `settings.remote_assignor`, or left to the group."""
 
+    _heartbeat: ConsumerHeartbeat
+
     def __init__(self, settings: MemberSettings) -> None:
         shared = MemberContext.of(settings, StateTracker(CONSUMER_GROUP_TRANSITIONS))
         target = TargetAssignment()
@@ -43,11 +45,10 @@ class ConsumerMember(MemberBase):
         def farewell(identity: ConsumerGroupMetadata, _reason: str) -> tuple[str, Any]:
             return API, leave_consumer_group(identity, for_good=for_good)
 
-        membership = Membership(shared, farewell, lambda: self._reporting.forget())
+        membership = Membership(shared, farewell, lambda: self._heartbeat.forget())
         link = CoordinatorLink(shared, membership)
-        super().__init__(shared, membership, link)
+        super().__init__(shared, membership, link, ConsumerHeartbeat(shared, target, membership, link))
         self._target = target
-        self._reporting = ConsumerHeartbeat(shared, target, membership, link)
         self._looked_at: tuple[float, int] | None = None
         self._names_by = inf
         self._requested_names = 0
@@ -65,18 +66,12 @@ class ConsumerMember(MemberBase):
         everything = subscription.by_pattern or self._names_by < inf
         return WantedTopics(subscription.topics | assigned, everything, self._requested_names)
 
-    def _watch(self) -> None:
-        self._reporting.watch_silence()
-
-    def _beat(self) -> None:
-        self._reporting.beat()
-
     def _times(self) -> list[float]:
         waits = self._tracker.state in (MemberState.JOINING, MemberState.STABLE)
-        return [*self._reporting.times(), self._names_by if waits else inf]
+        return [self._names_by if waits else inf]
 
     def _start_afresh(self) -> None:
-        self._reporting.start_afresh()
+        self._heartbeat.start_afresh()
 
     # ------------------------------------------------------------------------------------------------ reconciliation
 
@@ -85,7 +80,7 @@ class ConsumerMember(MemberBase):
         if not self._membership.in_generation or self._target.reported is None:
             return False
         # The outcome can only change with a new state, a change of the target or the topics, or the end of the wait.
-        seen, overdue = (self._tracker.since, self._reporting.news), self._tracker.now >= self._names_by
+        seen, overdue = (self._tracker.since, self._heartbeat.news), self._tracker.now >= self._names_by
         if self._looked_at == seen and not overdue:
             return False
         self._looked_at = seen
@@ -100,7 +95,7 @@ class ConsumerMember(MemberBase):
         joining = self._tracker.state is MemberState.JOINING
         waits = bool(unknown) and not overdue and not moves.revoked
         changes = not waits and (joining or bool(moves.revoked or moves.added))
-        self._reporting.compared(moves=changes)
+        self._heartbeat.compared(moves=changes)
         if not changes:
             return False
         if not joining:
@@ -120,19 +115,18 @@ class ConsumerMember(MemberBase):
 
     def _on_topics_changed(self, event: TopicsChanged) -> None:
         self._topics.learn(event)
-        self._reporting.news += 1
+        self._heartbeat.news += 1
 
     def _on_resubscribed(self, event: ev.Subscribed) -> None:
         self._on_subscribed(event)
-        self._reporting.news += 1
+        self._heartbeat.news += 1
 
     def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
         self._tracker.notice("rebalance_not_enforced", "the coordinator assigns this group, and only when it must")
 
     HANDLERS = {
         **COMMON_HANDLERS,
-        ev.ConsumerGroupHeartbeatResponded: lambda member, event: member._reporting.on_response(event),
-        ev.CommitRefused: lambda member, event: member._reporting.on_commit_refused(event),
+        ev.ConsumerGroupHeartbeatResponded: lambda member, event: member._heartbeat.on_response(event),
         ev.Subscribed: _on_resubscribed,
         TopicsChanged: _on_topics_changed,
         ev.RebalanceEnforced: _on_rebalance_enforced,

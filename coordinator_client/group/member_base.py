@@ -1,7 +1,7 @@
-"""The base of the members of both group protocols: the two methods, the user's part, and deadlines.
+"""The bases of the members of both group protocols, and of their heartbeats: the two methods, the user, and deadlines.
 
 A subclass creates the parts of its protocol, adds its events to `HANDLERS` and its states to `TURNS`. It defines its
-other checks, requests and deadlines. `classic_member.py` is the classic protocol and has the reading guide.
+other requests and deadlines. `classic_member.py` is the classic protocol and has the reading guide.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +18,51 @@ from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.metadata_refresh import WantedTopics
 
 
+class Heartbeats(MemberComponent):
+    """The heartbeats of a member. A subclass sends those of its protocol, and handles their responses."""
+
+    def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
+        self._membership = membership
+        self._link = link
+
+    @property
+    def _beating(self) -> bool:
+        """True if the group expects heartbeats and the coordinator is known."""
+        raise NotImplementedError
+
+    def _due_at(self) -> float:
+        """The time (monotonic s) of the next heartbeat; infinity if none may be sent."""
+        raise NotImplementedError
+
+    def _send(self, timeout_ms: int) -> None:
+        """Send a heartbeat."""
+        raise NotImplementedError
+
+    def on_commit_refused(self, event: ev.CommitRefused) -> None:
+        """Act on an error code of a commit, as on one of a heartbeat."""
+        raise NotImplementedError
+
+    @property
+    def _silent_at(self) -> float:
+        """The time (monotonic s) at which a coordinator without responses counts as gone."""
+        return self._timers.session_deadline if self._beating else inf
+
+    def times(self) -> list[float]:
+        """The times (monotonic s) at which to look again."""
+        return [self._silent_at, self._due_at()]
+
+    def watch_silence(self) -> None:
+        if self._tracker.now >= self._silent_at:
+            self._link.gone("no response for a whole session timeout")
+
+    def beat(self) -> None:
+        """Send a heartbeat, if one is due."""
+        if self._tracker.now >= self._due_at():
+            self._timers.heartbeat_sent_at = self._tracker.now
+            self._send(min(self._settings.request_timeout_ms, self._settings.session_timeout_ms))
+
+
 class MemberBase(MemberComponent):
     """See the module. Raises `IllegalTransition` (a defect of kohort) but no other error. Errors are in
     `Ready.view.fatal`."""
@@ -25,12 +70,15 @@ class MemberBase(MemberComponent):
     HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]]
     TURNS: ClassVar[Mapping[MemberState, Callable[[Any], bool]]]
 
-    def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
+    def __init__(
+        self, shared: MemberContext, membership: Membership, link: CoordinatorLink, heartbeat: Heartbeats
+    ) -> None:
         super().__init__(shared)
         self.settings = shared.settings
         self.timeline = shared.tracker.timeline
         self._membership = membership
         self._link = link
+        self._heartbeat = heartbeat
 
     # ------------------------------------------------------------------------------------------------- the two verbs
 
@@ -104,16 +152,8 @@ class MemberBase(MemberComponent):
         """The plan to make, if this member makes plans."""
         return None
 
-    def _watch(self) -> None:
-        """Handle time-outs."""
-        raise NotImplementedError
-
-    def _beat(self) -> None:
-        """Send the heartbeat that is due."""
-        raise NotImplementedError
-
     def _times(self) -> list[float]:
-        """The times (monotonic seconds) at which the protocol has to look again."""
+        """The times (monotonic s) at which the protocol has to look again, without those of heartbeats."""
         raise NotImplementedError
 
     def _start_afresh(self) -> None:
@@ -130,12 +170,12 @@ class MemberBase(MemberComponent):
             self._membership.shut("no time left to close in order")
             return
         self._watch_poll()
-        self._watch()
+        self._heartbeat.watch_silence()
         self._link.watch_responses()
         while (turn := self.TURNS.get(self._tracker.state)) is not None and turn(self):
             pass
         self._link.find()
-        self._beat()
+        self._heartbeat.beat()
 
     @property
     def _poll_matters(self) -> bool:
@@ -177,7 +217,7 @@ class MemberBase(MemberComponent):
         times = [inf if membership.closing is None else membership.closing, *self._in_flight.overdue_times()]
         if self._poll_matters:
             times += [self._timers.poll_deadline, self._timers.warn_at]
-        times += self._times()
+        times += [*self._heartbeat.times(), *self._times()]
         if self._link.needed and self._coordinator.state is CoordinatorState.UNKNOWN:
             times.append(self._coordinator.retry_at)
         match self._tracker.state:
@@ -238,6 +278,10 @@ class MemberBase(MemberComponent):
     def _on_coordinator_wanted(self, event: ev.CoordinatorWanted) -> None:
         self._link.wanted = event.wanted
 
+    def _on_commit_refused(self, event: ev.CommitRefused) -> None:
+        self.timeline.commit_refused(event.partitions, event.code)
+        self._heartbeat.on_commit_refused(event)
+
     def _on_commit_settled(self, event: ev.CommitSettled) -> None:
         order = self._membership.commit_order
         if order is not None and event.serial == order.serial:
@@ -256,6 +300,7 @@ COMMON_HANDLERS: Final[Mapping[type, Callable[[MemberBase, Any], None]]] = {
     ev.HookDone: MemberBase._on_hook_done,
     ev.CoordinatorWanted: MemberBase._on_coordinator_wanted,
     ev.CloseRequested: MemberBase._on_close_requested,
+    ev.CommitRefused: MemberBase._on_commit_refused,
     ev.CommitSettled: MemberBase._on_commit_settled,
 }
 
