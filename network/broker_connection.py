@@ -31,6 +31,7 @@ from kohort.network.requests import (
     Endpoint,
     FinalizedFeatures,
     NoResponse,
+    Outcomes,
     PendingRequest,
     RequestResult,
     ResponseReceived,
@@ -123,7 +124,7 @@ class BrokerConnection(ConnectionFields):
         self._throttle = Throttle()
         self._versions: dict[tuple[str, int | None, int | None], int] = {}  # by API, and the limits of requests
         self._in_flight = {}
-        self._settled: list[tuple[PendingRequest, RequestResult]] = []
+        self._settled: Outcomes = []
         self._out: list[bytes | memoryview] = []
         self._unwritten: deque[AwaitedResponse | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
@@ -175,9 +176,9 @@ class BrokerConnection(ConnectionFields):
 
     # --- responses
 
-    def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
+    def received(self, frame: memoryview, now: float) -> Outcomes:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        outcomes: Outcomes = []
         request = follow_up(self, frame, now)
         if request is not None:
             if request:
@@ -218,7 +219,7 @@ class BrokerConnection(ConnectionFields):
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
-    def settled(self) -> list[tuple[PendingRequest, RequestResult]]:
+    def settled(self) -> Outcomes:
         """The outcomes without a response: of requests that cannot be sent here, and of sent ones that have none."""
         settled, self._settled = self._settled, []
         return settled
@@ -296,19 +297,18 @@ class BrokerConnection(ConnectionFields):
     def _awaited(self) -> str:
         return ", ".join(sorted({sent.request.api for sent in self._in_flight.values()})) or "a request"
 
-    def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[PendingRequest, RequestResult]]:
+    def closed(self, error: KohortError, *, timed_out: bool = False) -> Outcomes:
         """End the connection: all waiting requests get an outcome."""
         self.stage = Stage.ENDED
-        all_pending = [sent.request for sent in self._in_flight.values()] + [
-            pending for pending, _limit in self._waiting
+        unsettled: list[PendingRequest] = [
+            *(sent.request for sent in self._in_flight.values()),
+            *(pending for pending, _limit in self._waiting),
+            *self._held,
+            *(sent.request for sent in self._unwritten if sent is not None),
         ]
-        all_pending += self._held
-        all_pending += [sent.request for sent in self._unwritten if sent is not None]
-        self._held.clear()
-        self._unwritten.clear()
-        self._in_flight.clear()
-        self._waiting.clear()
-        return [(pending, NoResponse(error, timed_out)) for pending in all_pending if pending.timeout_s >= 0]
+        for requests in (self._in_flight, self._waiting, self._held, self._unwritten):
+            requests.clear()
+        return [(pending, NoResponse(error, timed_out)) for pending in unsettled if pending.timeout_s >= 0]
 
     # --- inner
 
@@ -341,7 +341,9 @@ class BrokerConnection(ConnectionFields):
 
     def _ready(self, now: float) -> None:
         if self.expected is not None and API["Metadata"].key in (self.ranges or {}):
-            self._check_cluster(now)
+            # The broker does not read the expected id, so the cluster's is requested.
+            self.stage = Stage.CHECKING_CLUSTER
+            self._send_own("Metadata", WITHOUT_TOPICS, now)
             return
         self.stage, self.expected = Stage.READY, None
         self._flush(now)
@@ -349,11 +351,6 @@ class BrokerConnection(ConnectionFields):
     @property
     def _is_to_be_named(self) -> bool:
         return self.expected is not None and self.names_identity
-
-    def _check_cluster(self, now: float) -> None:
-        """Request the cluster's id: the broker does not read the expected one."""
-        self.stage = Stage.CHECKING_CLUSTER
-        self._send_own("Metadata", WITHOUT_TOPICS, now)
 
     def _cluster_received(self, response: MetadataResponse, now: float) -> None:
         if self.expected is not None and response.cluster_id not in (None, self.expected.cluster_id):

@@ -44,9 +44,9 @@ from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
     NoResponse,
+    Outcomes,
     PendingRequest,
     PollResult,
-    RequestResult,
     ResponseReceived,
     Stage,
     UnsentRequest,
@@ -256,10 +256,8 @@ class Driver(DriverFields, Generic[C]):
         A signal handler that raises meanwhile ends the wait only: the change is made whole all the same. Raises
         ConcurrentUseError in a handler that has interrupted the owner of the lock.
         """
-        if (
-            self._loop is not None and self._loop.is_current
-        ):  # a finalizer that runs on the driver's thread would wait for itself
-            return self.lock.run(change, self.core)
+        if self._loop is not None and self._loop.is_current:
+            return self.lock.run(change, self.core)  # a finalizer on the driver's thread would wait for itself
         return self.enqueue(change, adds=adds).result()
 
     def enqueue(self, change: Callable[[C], T], *, adds: bool = False) -> "Promise[T]":
@@ -335,13 +333,12 @@ class Driver(DriverFields, Generic[C]):
     def _turn(self, ready: Ready, *, due: bool) -> float | None:
         undisturbed = not due and self.core.endpoints.last_error is None
         steady = undisturbed
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        outcomes: Outcomes = []
         for channel, mask in ready:
             steady = steady and channel.connection.stage is Stage.READY
             outcomes += self._on_event(channel, mask)
             steady = steady and channel.connection.stage is Stage.READY
         if steady and not outcomes:
-            self.turns += 1
             self._announce()
             return None
         if undisturbed and not outcomes and self._tokens is None and all(channel.sock for channel, _mask in ready):
@@ -360,7 +357,6 @@ class Driver(DriverFields, Generic[C]):
             self._settle(outcomes)
             responded = all(isinstance(outcome, ResponseReceived) for _request, outcome in outcomes)
             if steady and responded and not self.orders and self.lock.run(self.core.is_at_rest):
-                self.turns += 1
                 self._announce()
                 return None
         now = self.now()
@@ -371,7 +367,6 @@ class Driver(DriverFields, Generic[C]):
             if self.orders:
                 everything = not self._carry_out() or everything
             turn = (self.core.poll if everything else self.poll_added)(now, self.wall_ms())
-        self.turns += 1
         self._polls_at = turn.next_poll_at
         self._announce()
         if turn.job is not None:
@@ -383,9 +378,7 @@ class Driver(DriverFields, Generic[C]):
             self._hand_in_tokens(self._tokens, now)
         return self._look_after_channels(outcomes, turn.next_poll_at, now, due=due)
 
-    def _look_after_channels(
-        self, outcomes: list[tuple[PendingRequest, RequestResult]], polls_at: float | None, now: float, *, due: bool
-    ) -> float:
+    def _look_after_channels(self, outcomes: Outcomes, polls_at: float | None, now: float, *, due: bool) -> float:
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
         until = now + EARLY_S if due else now
@@ -405,7 +398,8 @@ class Driver(DriverFields, Generic[C]):
         return self._polls_at is not None and self._polls_at <= self.now()
 
     def _announce(self) -> None:
-        """Wake the callers if the core has updates."""
+        """Count the turn, and wake the callers if the core has updates."""
+        self.turns += 1
         if self.core.has_updates:
             if self._loop is not None:
                 self._loop.write_lines()
@@ -471,7 +465,7 @@ class Driver(DriverFields, Generic[C]):
         if self.on_update is not None:
             self.on_update()
 
-    def _settle(self, outcomes: list[tuple[PendingRequest, RequestResult]]) -> None:
+    def _settle(self, outcomes: Outcomes) -> None:
         now = self.now()
         with self.lock:
             for pending, outcome in outcomes:
@@ -494,7 +488,7 @@ class Driver(DriverFields, Generic[C]):
 
     # --- connections
 
-    def _submit(self, outgoing: UnsentRequest, now: float) -> list[tuple[PendingRequest, RequestResult]]:
+    def _submit(self, outgoing: UnsentRequest, now: float) -> Outcomes:
         endpoint = outgoing.endpoint or self.lock.run(self.core.cluster.pick, now)
         channel = self._channels.get((outgoing.purpose, endpoint)) if endpoint is not None else None
         if channel is not None and not outgoing.use_new_connection:
@@ -526,7 +520,7 @@ class Driver(DriverFields, Generic[C]):
             return endpoints.last_error or ConnectionFailed("the broker is not called again yet", **endpoint.place)
         return None
 
-    def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
+    def _give_up(self, channel: Channel) -> Outcomes:
         """Close a channel without responses. It does not count as a failure of its broker."""
         error = ConnectionFailed(
             "the connection was closed after a request without a response", **channel.endpoint.place
@@ -610,7 +604,7 @@ class Driver(DriverFields, Generic[C]):
                 **endpoint.place,
             )
 
-    def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
+    def _look_after(self, channel: Channel, now: float) -> Outcomes:
         """Do a channel's work of a turn: resolved addresses, bytes to write, deadlines."""
         if (found := channel.found) is not None:  # another thread sets it, once
             channel.found = None
@@ -653,9 +647,9 @@ class Driver(DriverFields, Generic[C]):
         connection = channel.connection
         channel.due_at = min(connection.deadline(), connection.late_at(), channel.address_deadline)
 
-    def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
+    def _on_event(self, channel: Channel, mask: int) -> Outcomes:
         now = self.now()
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        outcomes: Outcomes = []
         first = not channel.received_any
         try:
             outcomes = channel.on_event(mask, now)
@@ -695,9 +689,7 @@ class Driver(DriverFields, Generic[C]):
             self._poller.modify(channel.sock, channel.events, (self, channel))
         channel.watched_events = channel.events
 
-    def _end(
-        self, channel: Channel, error: KohortError, *, timed_out: bool = False
-    ) -> list[tuple[PendingRequest, RequestResult]]:
+    def _end(self, channel: Channel, error: KohortError, *, timed_out: bool = False) -> Outcomes:
         """Close a channel and complete the requests that waited for it."""
         connection = channel.connection
         was_ready = connection.stage is Stage.READY
@@ -735,11 +727,8 @@ class Driver(DriverFields, Generic[C]):
 
     def _unreported(self, error: KohortError, was_ready: bool) -> bool:
         if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_responded:
-            reported, self._reported_tokenless = (
-                self._reported_tokenless,
-                error.message,
-            )  # once for each reason in a row
-            return reported != error.message
+            reported, self._reported_tokenless = self._reported_tokenless, error.message
+            return reported != error.message  # once for each reason in a row
         return was_ready and isinstance(error, FrameTooLarge | WireError)
 
     def _forget(self, channel: Channel) -> None:

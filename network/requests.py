@@ -102,6 +102,10 @@ class PendingRequest(NamedTuple):
     has_response: bool = True
 
 
+Outcomes = list[tuple[PendingRequest, RequestResult]]
+"""Requests that have ended, in the order of their results."""
+
+
 class AwaitedResponse(NamedTuple):
     """The request of a connection whose response is awaited, and its version. `deadline`: monotonic s."""
 

@@ -16,7 +16,7 @@ from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
 from kohort.network.broker_connection import BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import ConnectionPurpose, PendingRequest, RequestResult, Stage
+from kohort.network.requests import ConnectionPurpose, Outcomes, Stage
 
 if TYPE_CHECKING:
     import ssl
@@ -45,10 +45,10 @@ Address = tuple[int, Any]  # family, sockaddr
 class Ended(Exception):
     """The socket ended with `error`. `outcomes`: earlier results, not yet reported."""
 
-    def __init__(self, error: KohortError, outcomes: Sequence[tuple[PendingRequest, RequestResult]] = ()) -> None:
+    def __init__(self, error: KohortError, outcomes: Outcomes | None = None) -> None:
         super().__init__(str(error))
         self.error = error
-        self.outcomes = list(outcomes)
+        self.outcomes = outcomes or []
 
 
 class Channel(ChannelFields):
@@ -194,7 +194,7 @@ class Channel(ChannelFields):
 
     # --- both ways
 
-    def on_event(self, mask: int, now: float) -> list[tuple[PendingRequest, RequestResult]]:
+    def on_event(self, mask: int, now: float) -> Outcomes:
         """Handle a socket that is ready for `mask`. Returns the requests' outcomes. Raises Ended, or the `defect`."""
         if self.defect is not None:
             raise self.defect
@@ -234,9 +234,9 @@ class Channel(ChannelFields):
                 self.connection.written()
         self.events = EVENT_READ
 
-    def _read(self, now: float) -> list[tuple[PendingRequest, RequestResult]]:
+    def _read(self, now: float) -> Outcomes:
         assert self.sock is not None
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        outcomes: Outcomes = []
         left, count = READS_AT_ONCE, 0  # first the bytes that were read outside of a turn
         while True:
             self.reader.limit = self.connection.frame_limit
@@ -279,7 +279,7 @@ class Channel(ChannelFields):
         except OSError:
             return 0
 
-    def _take(self, count: int, now: float, outcomes: list[tuple[PendingRequest, RequestResult]]) -> bool:
+    def _take(self, count: int, now: float, outcomes: Outcomes) -> bool:
         """True if a frame is complete."""
         whole = False
         for frame in self.reader.received(count):
