@@ -123,7 +123,7 @@ class ConsumerBase:
             text = pattern_given(pattern)
             subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
         with self._session.acquire(in_hooks=False):
-            self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
+            self._session.call(lambda core: core.subscribe(subscription))
             self._session.hooks = hooks or RebalanceHooks()  # now: what is refused leaves the earlier ones in place
 
     def replace_hooks(self, hooks: RebalanceHooks) -> RebalanceHooks:

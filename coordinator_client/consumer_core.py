@@ -43,7 +43,7 @@ from kohort.coordinator_client.group.events import (
 )
 from kohort.coordinator_client.group.leader_assignment import run_plan
 from kohort.coordinator_client.group.member_base import MemberBase
-from kohort.coordinator_client.group.ready import MemberView, Send
+from kohort.coordinator_client.group.ready import MemberView, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import HookCall, Start, meaning
 from kohort.coordinator_client.log_events import LogEvents
@@ -274,15 +274,23 @@ class ConsumerCore(CoreFields):
             return PollResult((), self._member_due_at)
         ready = self.member.ready(now)
         self._member_due_at = ready.wake_at
-        if before is None or ready.view.state is not before.state or ready.hook != self._hook:
+        view = ready.view
+        if (
+            before is None
+            or view.state is not before.state
+            or view.fatal is not None
+            or ready.hook != self._hook
+            or before.ownership_deadline <= now < view.ownership_deadline  # what was kept back may be shown again
+        ):
             self.has_updates = True
-        elif before.ownership_deadline <= now < ready.view.ownership_deadline:
-            self.has_updates = True  # what was kept back may be shown again
-        self.view = ready.view
-        self.owes_loss = ready.view.state is MemberState.STALLED
-        if ready.view.fatal is not None:
-            self.has_updates = True
-        self._hook = ready.hook
+        self.view, self._hook = view, ready.hook
+        self.owes_loss = view.state is MemberState.STALLED
+        if any(notice.kind == "rebalance_ended" for notice in ready.notices):
+            self.sensors.rebalanced(self.member.timeline.rebalances)
+        return PollResult(self._carry_out(ready, now), ready.wake_at)
+
+    def _carry_out(self, ready: Ready, now: float) -> tuple[UnsentRequest, ...]:
+        """Pass on what the machine has ordered, and return its requests."""
         # The partitions are owned until the hook has run, and the coordinator accepts their commits. Only without a
         # coordinator must the caller not wait for a commit, because the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
@@ -303,9 +311,7 @@ class ConsumerCore(CoreFields):
             self.metadata.set_topics(ready.wanted)
         self.notices.extend(ready.notices)
         self.log_events.notices(ready.notices, ready.view.identity)
-        if any(notice.kind == "rebalance_ended" for notice in ready.notices):
-            self.sensors.rebalanced(self.member.timeline.rebalances)
-        return PollResult(requests, ready.wake_at)
+        return requests
 
     def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
@@ -507,7 +513,7 @@ class ConsumerCore(CoreFields):
 
     # ------------------------------------------------------------------ the caller's side
 
-    def subscribe(self, subscription: Subscription, now: float) -> None:
+    def subscribe(self, subscription: Subscription) -> None:
         if self.config.group is None:
             raise IllegalState("subscribing needs a group", hint='Consumer(..., group="..."), or assign()')
         if self.manual:
@@ -737,9 +743,8 @@ class ConsumerCore(CoreFields):
 
     def position_of(self, partition: TopicPartition) -> tuple[Position | None, KohortError | None]:
         """As `position`, with epoch and topic id."""
-        known = None
-        if not self._not_yet(partition):
-            known = self.positions.position_with_epoch(partition, self.metadata.view)
+        view = self.metadata.view
+        known = None if self._not_yet(partition) else self.positions.position_with_epoch(partition, view)
         return known, self._without_position(partition, known)
 
     def _without_position(self, partition: TopicPartition, known: object) -> KohortError | None:
@@ -758,9 +763,8 @@ class ConsumerCore(CoreFields):
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
             return written_ms(first.records)
-        return (
-            last if (last := self.positions.last_timestamps.get(partition, -1)) >= 0 else None
-        )  # -1: the record has none
+        last = self.positions.last_timestamps.get(partition, -1)
+        return last if last >= 0 else None  # -1: the record has none
 
     @property
     def identity(self) -> ConsumerGroupMetadata:

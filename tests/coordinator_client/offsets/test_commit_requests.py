@@ -452,7 +452,7 @@ def in_a_group() -> Rig:
     """A core whose member has P0, assigned by another leader; its `on_assigned` has run."""
     rig = Rig(group="g")
     rig.core.unsubscribe()
-    rig.core.subscribe(Subscription.of(["t"]), 0.0)
+    rig.core.subscribe(Subscription.of(["t"]))
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
