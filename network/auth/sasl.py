@@ -70,9 +70,8 @@ class Credentials(NamedTuple):
         client.username, client.password = _AsTyped(self.username), _AsTyped(self.password)
         server_first = yield client.get_client_first().encode()
         try:
-            client.set_server_first(
-                server_first.decode()
-            )  # the client nonce in front of the server's, 4096 iterations or more
+            # It requires the client's nonce in front of the server's, and 4096 iterations or more.
+            client.set_server_first(server_first.decode())
         except (ScramException, UnicodeDecodeError) as problem:
             raise self._unsound(f"invalid SCRAM message of the server: {cut(str(problem))}") from None
         if int(client.iterations) > MOST_ITERATIONS:
