@@ -380,7 +380,7 @@ class OffsetsRequestManager:
             attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
             if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
                 for lookup in by_partition.values():
-                    self._positions.skip_validation(lookup)
+                    self._positions.take_as_valid(lookup)
                 return
             if not isinstance(outcome, ResponseReceived):
                 self._context.metadata.request_update()
@@ -457,7 +457,7 @@ class OffsetsRequestManager:
                 if isinstance(got, ListedOffset) and not got.is_found(lookup.timestamp):
                     self._positions.lookup_failed((partition,), attempts)
                 elif isinstance(got, ListedOffset):
-                    self._positions.listed(lookup, got, self._context.wall_ms())
+                    self._positions.listed(lookup, got)
                 else:
                     self._refused("ListOffsets", lookup, got.code, attempts)
             self._positions.lookup_failed(by_partition, attempts)

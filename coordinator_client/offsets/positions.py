@@ -135,7 +135,7 @@ class Positions:
         `epoch`: the leader epoch of the record before `start`.
         """
         if start is not None:
-            self._begin(partition, start, epoch)
+            self._begin(partition, next(self._serials), start, epoch)
         elif has_group:
             self.states[partition] = PartitionState(FetchState.NEEDS_COMMITTED, next(self._serials))
         else:
@@ -179,16 +179,16 @@ class Positions:
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Continue at `offset`; records fetched before are dropped."""
         self._leave(partition)
-        self._begin(partition, offset, epoch)
+        self._begin(partition, next(self._serials), offset, epoch)
 
     def _leave(self, partition: TopicPartition) -> None:
         self.state(partition)
         self.clear_error((partition,))
         self.last_timestamps.pop(partition, None)
 
-    def _begin(self, partition: TopicPartition, offset: int, epoch: int) -> None:
+    def _begin(self, partition: TopicPartition, serial: int, offset: int, epoch: int) -> None:
         phase = FetchState.FETCHING if epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
-        self.states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
+        self.states[partition] = PartitionState(phase, serial, offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         """Continue at EARLIEST, LATEST or the first record not older than a time in ms.
@@ -290,9 +290,8 @@ class Positions:
             return
         if found is None:
             self._reset(partition, None, "nothing is committed", wall_ms)
-            return
-        phase = FetchState.FETCHING if found.leader_epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
-        self.states[partition] = PartitionState(phase, state.serial, found.offset, found.leader_epoch)
+        else:
+            self._begin(partition, state.serial, found.offset, found.leader_epoch)
 
     # --- resets
 
@@ -309,17 +308,15 @@ class Positions:
             self._mark((partition,))
         return owed
 
-    def listed(self, lookup: ListOffsetsLookup, found: ListedOffset, wall_ms: int) -> None:
+    def listed(self, lookup: ListOffsetsLookup, found: ListedOffset) -> None:
         """Handle a ListOffsets response. If no record is as late as the requested time, continue at LATEST."""
-        state = self.states.get(lookup.partition)
-        if state is None or state.serial != lookup.serial or state.phase is not FetchState.NEEDS_RESET:
+        state = self._awaiting(lookup, FetchState.NEEDS_RESET)
+        if state is None:
             return
-        if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
-            self.states[lookup.partition] = state._replace(reset_to=LATEST, in_flight=False, attempts=FRESH)
-            return
+        none_as_late = found.offset < 0 and state.reset_to not in (EARLIEST, LATEST)
+        # OFFSET_OUT_OF_RANGE does not show on which side of the log the position was. The log's start decides.
         undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
-        if undecided and state.wanted is not None and found.offset <= state.wanted:
-            # The response does not show on which side of the log the position was. The log's start decides.
+        if none_as_late or (undecided and state.wanted is not None and found.offset <= state.wanted):
             self.states[lookup.partition] = state._replace(reset_to=LATEST, in_flight=False, attempts=FRESH)
             return
         self.states[lookup.partition] = PartitionState(
@@ -378,8 +375,8 @@ class Positions:
         is not above the epoch of the request. It ends at `end_offset`. Both are -1 (UNDEFINED) if that epoch is newer
         than every epoch of the leader's log. The policy applies then.
         """
-        state = self.states.get(lookup.partition)
-        if state is None or state.serial != lookup.serial or state.phase is not FetchState.NEEDS_VALIDATION:
+        state = self._awaiting(lookup, FetchState.NEEDS_VALIDATION)
+        if state is None:
             return
         if state.epoch != lookup.epoch:
             # Records buffered before were polled meanwhile, up to a later epoch. The response does not cover it.
@@ -391,14 +388,12 @@ class Positions:
         elif end_offset < state.offset:
             self._truncated(lookup.partition, state, end_offset, end_epoch, lookup.leader_epoch, wall_ms)
         else:
-            self.states[lookup.partition] = state._replace(
-                phase=FetchState.FETCHING, validated=lookup.leader_epoch, in_flight=False, attempts=FRESH
-            )
+            self.take_as_valid(lookup)
 
-    def skip_validation(self, lookup: EpochLookup) -> None:
-        """Continue without validation, for a broker that does not support it (as before KIP-320)."""
-        state = self.states.get(lookup.partition)
-        if state is not None and state.serial == lookup.serial and state.phase is FetchState.NEEDS_VALIDATION:
+    def take_as_valid(self, lookup: EpochLookup) -> None:
+        """Take the position as valid. Also for a broker that does not support the request (as before KIP-320)."""
+        state = self._awaiting(lookup, FetchState.NEEDS_VALIDATION)
+        if state is not None:
             self.states[lookup.partition] = state._replace(
                 phase=FetchState.FETCHING, validated=lookup.leader_epoch, in_flight=False, attempts=FRESH
             )
@@ -481,6 +476,11 @@ class Positions:
             state = self.states[partition]
             if state.phase is phase and not state.in_flight and state.attempts.may_try(now):
                 yield partition
+
+    def _awaiting(self, lookup: ListOffsetsLookup | EpochLookup, phase: FetchState) -> PartitionState | None:
+        """The state of which a request was made; None if it is not in this phase any more, or has moved."""
+        state = self.states.get(lookup.partition)
+        return state if state is not None and state.serial == lookup.serial and state.phase is phase else None
 
     def _mark(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -112,7 +112,7 @@ class Model:
         offset = len(self.log) if lookup.timestamp == LATEST else 0
         epoch = self.log[offset][0] if offset < len(self.log) else self.epoch
         before = self.positions.state(P)
-        self.positions.listed(lookup, ListedOffset(offset, -1, epoch), 0)
+        self.positions.listed(lookup, ListedOffset(offset, -1, epoch))
         if before.phase is FetchState.NEEDS_RESET and self.positions.point(P) is not None:
             self.expected = self.log[:offset]
 

@@ -74,7 +74,7 @@ def test_nothing_committed_goes_by_policy_and_is_reported(policy: str, timestamp
     one.committed(P0, None, WALL)
     lookup = only_list(one)
     assert lookup.timestamp == timestamp
-    one.listed(lookup, ListedOffset(7, -1, 3), WALL)
+    one.listed(lookup, ListedOffset(7, -1, 3))
     assert one.known_position(P0) == 7
     (gap,) = one.take_gaps()
     assert (gap.partition, gap.wanted, gap.start) == (P0, None, 7)
@@ -100,7 +100,7 @@ def test_no_record_as_late_as_a_time_means_the_end() -> None:
     one = positions("by_duration:PT1S")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
     lookup = only_list(one)
-    one.listed(lookup, ListedOffset(-1, -1, -1), WALL)
+    one.listed(lookup, ListedOffset(-1, -1, -1))
     assert only_list(one).timestamp == LATEST
 
 
@@ -110,7 +110,7 @@ def test_out_of_range_resets_by_policy_and_says_what_was_skipped() -> None:
     one.out_of_range(P0, one.state(P0).serial, 10, 100, WALL)
     lookup = only_list(one)
     assert lookup.timestamp == EARLIEST
-    one.listed(lookup, ListedOffset(100, -1, 3), WALL)
+    one.listed(lookup, ListedOffset(100, -1, 3))
     (gap,) = one.take_gaps()
     assert gap.skipped == 90
     assert "below" in gap.reason
@@ -124,7 +124,7 @@ def test_nearest_finds_the_side_by_itself_where_the_broker_does_not_say(log: tup
     for _ in range(2):
         if one.known_position(P0) is None:
             lookup = only_list(one)
-            one.listed(lookup, ListedOffset(log[0] if lookup.timestamp == EARLIEST else log[1], -1, 3), WALL)
+            one.listed(lookup, ListedOffset(log[0] if lookup.timestamp == EARLIEST else log[1], -1, 3))
     assert one.known_position(P0) == start
 
 
@@ -184,7 +184,7 @@ def test_what_was_requested_before_a_seek_is_void() -> None:
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
     lookup = only_list(one)
     one.seek(P0, 99)
-    one.listed(lookup, ListedOffset(0, -1, 3), WALL)
+    one.listed(lookup, ListedOffset(0, -1, 3))
     assert one.known_position(P0) == 99
     one.assign(P1, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
@@ -338,7 +338,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_reset_by_policy(
     assert gone == [P0], "what was committed in the other log may be committed over"
     lookup = only_list(one)
     assert lookup.timestamp == timestamp
-    one.listed(lookup, ListedOffset(2, -1, 3), WALL)
+    one.listed(lookup, ListedOffset(2, -1, 3))
     assert one.known_position(P0) == 2, "nothing is skipped where nothing is known"
     (gap,) = one.take_gaps()
     assert (gap.wanted, gap.start) == (10, 2)
@@ -408,7 +408,7 @@ def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) ->
         one.assign(P0, start=None, has_group=False, wall_ms=WALL)
     lookup = only_list(one)
     assert lookup.timestamp == timestamp
-    one.listed(lookup, ListedOffset(50, -1, 2), WALL)
+    one.listed(lookup, ListedOffset(50, -1, 2))
     assert one.snapshot() == {P0: OffsetAndMetadata(50, 2)}, "and the next owner finds it by the commit"
     truncated_again(one, from_epoch=3, requested=2)
 
@@ -416,7 +416,7 @@ def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) ->
 def test_an_offset_that_a_leader_named_is_not_validated_by_that_leader() -> None:
     one = positions("earliest")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
-    one.listed(only_list(one), ListedOffset(50, -1, 2), WALL)
+    one.listed(only_list(one), ListedOffset(50, -1, 2))
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
     assert one.point(P0) is not None
 
@@ -425,7 +425,7 @@ def test_an_offset_that_a_broker_names_without_an_epoch_is_read_without_validati
     """Brokers before 2.1."""
     one = positions("earliest")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
-    one.listed(only_list(one), ListedOffset(50, -1, -1), WALL)
+    one.listed(only_list(one), ListedOffset(50, -1, -1))
     assert one.owed_validations(cluster(epoch=4), 0.0) == {}
     assert one.point(P0) is not None
 
@@ -466,7 +466,7 @@ def test_a_list_offsets_response_for_an_earlier_seek_is_void(order: str) -> None
     second = only_list(one)
     responses = [(first, ListedOffset(500, -1, 3)), (second, ListedOffset(0, -1, 3))]
     for lookup, found in responses if order == "old first" else reversed(responses):
-        one.listed(lookup, found, WALL)
+        one.listed(lookup, found)
     assert one.known_position(P0) == 0
 
 
@@ -476,7 +476,7 @@ def test_a_list_offsets_response_for_an_earlier_seek_leaves_the_later_one_in_fli
     one.seek_by_time(P0, LATEST)
     first = only_list(one)
     one.seek_by_time(P0, EARLIEST)
-    one.listed(first, ListedOffset(500, -1, 3), WALL)
+    one.listed(first, ListedOffset(500, -1, 3))
     assert one.known_position(P0) is None
     assert only_list(one).timestamp == EARLIEST
 
@@ -489,13 +489,13 @@ def test_a_validation_whose_response_comes_while_a_reset_is_in_flight_changes_no
     listing = only_list(one)
     one.validated(lookup, 6, 3, WALL)
     assert one.take_gaps() == []
-    one.listed(listing, ListedOffset(80, -1, 4), WALL)
+    one.listed(listing, ListedOffset(80, -1, 4))
     assert one.known_position(P0) == 80
 
 
 def test_a_broker_too_old_to_be_asked_is_read_from_all_the_same() -> None:
     one = fetching(offset=10)
-    one.skip_validation(only_epoch(one, cluster(epoch=4)))
+    one.take_as_valid(only_epoch(one, cluster(epoch=4)))
     assert one.point(P0) is not None
 
 
