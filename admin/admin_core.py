@@ -136,10 +136,7 @@ class AdminCore(ClientCore[AdminConfig]):
         """Set the value or the error, unless the admin has ended before."""
         if promise in self._waiting:
             self._waiting.discard(promise)
-            if isinstance(value, KohortError):
-                promise.set_exception(value)
-            else:
-                promise.set_result(value)
+            promise.end(value)
 
     def _send(self, request: AdminRequest, promise: Promise[Any], now: float) -> None:
         def done(outcome: RequestResult, _now: float) -> None:

@@ -45,6 +45,13 @@ class Promise(Generic[T]):
         self._error = error
         self._settle()
 
+    def end(self, outcome: T | BaseException) -> None:
+        """Set the error, or else the value."""
+        if isinstance(outcome, BaseException):
+            self.set_exception(outcome)
+        else:
+            self.set_result(outcome)
+
     def exception(self, timeout_s: float | None = None) -> BaseException | None:
         """Wait for the end: the error, None if there is a value. Raises TimeoutError as `result` does."""
         until = inf if timeout_s is None else monotonic() + timeout_s

@@ -299,10 +299,7 @@ class CommitRequestManager:
             self._ended[commit] = partial(commit.on_done, commit.wanted, error)
             self._call_back(commit)
         self._context.notify()  # close waits until none is left
-        if error is None:
-            commit.promise.set_result(None)
-        else:
-            commit.promise.set_exception(error)
+        commit.promise.end(error)
 
     def order(self, order: CommitOrder) -> None:
         """Queue a commit that the group's state machine needs before it joins."""

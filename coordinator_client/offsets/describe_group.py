@@ -1,5 +1,7 @@
 """Describes the consumer's group (DescribeGroups), with retries until a deadline."""
 
+from typing import TYPE_CHECKING, Final
+
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
@@ -22,6 +24,9 @@ from kohort.network.requests import (
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.membership import read_assignment
 
+if TYPE_CHECKING:
+    from kohort.protocol.apis.describe_groups import DescribedGroupMember
+
 
 class GroupMemberDescription(NamedTuple):
     """A member of the group, of any client. `host` is the host that it connects from.
@@ -35,11 +40,16 @@ class GroupMemberDescription(NamedTuple):
     assignment: frozenset[TopicPartition] | None = None
 
 
-def _reported(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
+DESCRIBED: Final = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
+"""GROUP_ID_NOT_FOUND: the group is unknown (since version 6), or has the KIP-848 protocol."""
+
+
+def _described(member: "DescribedGroupMember") -> GroupMemberDescription:
     try:
-        return read_assignment(bytes(assignment))
+        assignment = read_assignment(bytes(member.member_assignment))
     except WireError:
-        return None  # empty so far, or of another protocol: members of a group need not be consumers
+        assignment = None  # empty so far, or of another protocol: members of a group need not be consumers
+    return GroupMemberDescription(member.member_id, member.client_id, member.client_host, assignment)
 
 
 class _DescribeInFlight:
@@ -97,33 +107,23 @@ class DescribeGroup:
         def done(outcome: RequestResult, now: float) -> None:
             if isinstance(outcome, SendFailed):
                 self._end(requested, outcome.error)
-            elif isinstance(outcome, NoResponse):
+                return
+            if isinstance(outcome, NoResponse):
                 self._cluster.coordinator_lost(to, outcome.error)
                 again(now)
+                return
+            found = next((one for one in outcome.value.groups if one.group_id == group), None)
+            if found is None or found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                again(now)
+            elif found.error_code in NOT_THE_COORDINATOR:
+                self._cluster.coordinator_lost(to, BrokerError(found.error_code, "DescribeGroups", group=group))
+                again(now)
+            elif found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                self._end(requested, AuthorizationFailed("not allowed to describe the group", group=group))
+            elif found.error_code in DESCRIBED:
+                self._end(requested, tuple(map(_described, found.members)))
             else:
-                found = next((one for one in outcome.value.groups if one.group_id == group), None)
-                if found is None:  # the response does not contain the group
-                    again(now)
-                elif found.error_code in NOT_THE_COORDINATOR:
-                    self._cluster.coordinator_lost(to, BrokerError(found.error_code, "DescribeGroups", group=group))
-                    again(now)
-                elif found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    again(now)
-                elif found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                    self._end(requested, AuthorizationFailed("not allowed to describe the group", group=group))
-                # GROUP_ID_NOT_FOUND: the group is unknown (since version 6), or has the KIP-848 protocol.
-                elif found.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
-                    self._end(requested, BrokerError(found.error_code, "describe the group", group=group))
-                elif requested in self.waiting:
-                    self.waiting.remove(requested)
-                    requested.future.set_result(
-                        tuple(
-                            GroupMemberDescription(
-                                one.member_id, one.client_id, one.client_host, _reported(one.member_assignment)
-                            )
-                            for one in found.members
-                        )
-                    )
+                self._end(requested, BrokerError(found.error_code, "describe the group", group=group))
 
         from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 
@@ -131,7 +131,7 @@ class DescribeGroup:
         lookup = PendingRequest("DescribeGroups", request, done, context.request_s)
         return UnsentRequest(context.offsets_purpose(), to, lookup)
 
-    def _end(self, requested: _DescribeInFlight, error: KohortError) -> None:
+    def _end(self, requested: _DescribeInFlight, outcome: tuple[GroupMemberDescription, ...] | KohortError) -> None:
         if requested in self.waiting:
             self.waiting.remove(requested)
-            requested.future.set_exception(error)
+            requested.future.end(outcome)
