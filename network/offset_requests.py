@@ -163,6 +163,11 @@ class CommittedResponse(NamedTuple):
     found: Mapping[TopicPartition, OffsetAndMetadata | None]
     failed: Mapping[TopicPartition, int]
 
+    @property
+    def codes(self) -> set[int]:
+        """All error codes."""
+        return {self.error, *self.failed.values()} - {0}
+
     def code(self, partition: TopicPartition) -> int:
         """The error code that keeps this partition's offset unknown; 0: none."""
         return self.error or self.failed.get(partition, 0)

@@ -4,7 +4,6 @@ Retriable errors are retried until the deadline of the lookup; others end it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from types import MappingProxyType
 from typing import Any
 
 from kohort.common import KohortError, TopicPartition
@@ -291,33 +290,66 @@ class OffsetsRequestManager:
             return
         owed = self._positions.owed_committed(now, self._unsettled())
         if owed:
-            yield self._committed_request(coordinator, tuple(owed), None, owed)
+            yield self._request_of_positions(coordinator, owed)
         for lookup in self._committed_lookups:
             if not lookup.in_flight and lookup.attempts.may_try(now):
-                lookup.in_flight = True
-                yield self._committed_request(coordinator, lookup.partitions, lookup)
+                yield self._request_of_lookup(coordinator, lookup)
 
-    def _committed_request(
-        self,
-        coordinator: CoordinatorNode,
-        partitions: tuple[TopicPartition, ...],
-        lookup: _CommittedLookup | None,
-        serials: Mapping[TopicPartition, int] = MappingProxyType({}),
+    def _request_of_positions(
+        self, coordinator: CoordinatorNode, serials: Mapping[TopicPartition, int]
     ) -> UnsentRequest:
-        def current() -> list[TopicPartition]:
-            """The partitions that still have their serial.
+        def current(partitions: Iterable[TopicPartition] = serials) -> list[TopicPartition]:
+            """Those that still have their serial.
 
             A partition reassigned meanwhile is requested again, since another member may have committed since.
             """
-            return [one for one, serial in serials.items() if self._positions.is_current(one, serial)]
+            return [one for one in partitions if self._positions.is_current(one, serials[one])]
 
-        def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
-            if lookup is not None:
-                lookup.in_flight = False
-                lookup.attempts = lookup.attempts.failed(now, self._context.backoff, self._context.chance())
-            else:
-                attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
-                self._positions.lookup_failed(current() if again is None else again, attempts)
+        def retry(now: float, partitions: Iterable[TopicPartition] = serials) -> None:
+            attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
+            self._positions.lookup_failed(current(partitions), attempts)
+
+        def responded(response: CommittedResponse, now: float) -> None:
+            # A partition with a pending transaction or without authorization does not delay the others.
+            self._book.known({one: found for one, found in response.found.items() if found is not None})
+            requested = current()
+            again = {one for one in requested if response.code(one) in RETRIED_OFFSET_FETCH}
+            self._committed_known(response, [one for one in requested if one not in again])
+            if again:
+                retry(now, again)
+
+        return self._offset_fetch(coordinator, serials, responded, retry)
+
+    def _request_of_lookup(self, coordinator: CoordinatorNode, lookup: _CommittedLookup) -> UnsentRequest:
+        def retry(now: float) -> None:
+            lookup.in_flight = False
+            lookup.attempts = lookup.attempts.failed(now, self._context.backoff, self._context.chance())
+
+        def responded(response: CommittedResponse, now: float) -> None:
+            if response.codes and response.codes <= RETRIED_OFFSET_FETCH:
+                retry(now)
+            elif lookup in self._committed_lookups:
+                self._committed_lookups.remove(lookup)
+                if response.codes:
+                    partition, code = next(iter(response.failed.items()), (None, response.error))
+                    error = offset_error(partition, code or response.error, self._context.config.group)
+                    lookup.future.set_exception(error)
+                else:
+                    lookup.future.set_result({one: response.found.get(one) for one in lookup.partitions})
+
+        lookup.in_flight = True
+        return self._offset_fetch(coordinator, lookup.partitions, responded, retry, stable=lookup.stable)
+
+    def _offset_fetch(
+        self,
+        coordinator: CoordinatorNode,
+        partitions: Iterable[TopicPartition],
+        responded: Callable[[CommittedResponse, float], None],
+        lost: Callable[[float], None],
+        *,
+        stable: bool = True,
+    ) -> UnsentRequest:
+        """An OffsetFetch. `lost` is called if there is no response."""
 
         def done(outcome: RequestResult, now: float) -> None:
             if not isinstance(outcome, ResponseReceived):
@@ -325,37 +357,16 @@ class OffsetsRequestManager:
                     self._context.fail(outcome.error)
                 else:
                     self._cluster.coordinator_lost(coordinator.endpoint, outcome.error)
-                retry(now)
+                lost(now)
                 return
             response = committed_offsets(outcome.value)
-            codes = {response.error, *response.failed.values()} - {0}
-            if codes & NOT_THE_COORDINATOR:
+            if moved := response.codes & NOT_THE_COORDINATOR:
                 self._cluster.finder.lost(coordinator.endpoint)
                 if (view := self._context.view()) is not None:
-                    code = (codes & NOT_THE_COORDINATOR).pop()
-                    self._context.post_event(CommitRefused(code, view.identity, frozenset(partitions)))
-            if lookup is None:
-                # A partition with a pending transaction or without authorization does not delay the others.
-                self._book.known({one: found for one, found in response.found.items() if found is not None})
-                requested = current()
-                again = {one for one in requested if response.code(one) in RETRIED_OFFSET_FETCH}
-                self._committed_known(response, [one for one in requested if one not in again])
-                if again:
-                    retry(now, again)
-            elif codes and codes <= RETRIED_OFFSET_FETCH:
-                retry(now)
-            elif lookup in self._committed_lookups:
-                self._committed_lookups.remove(lookup)
-                if codes:
-                    partition, code = next(iter(response.failed.items()), (None, response.error))
-                    error = offset_error(partition, code or response.error, self._context.config.group)
-                    lookup.future.set_exception(error)
-                else:
-                    lookup.future.set_result({one: response.found.get(one) for one in lookup.partitions})
+                    self._context.post_event(CommitRefused(moved.pop(), view.identity, frozenset(partitions)))
+            responded(response, now)
 
-        request = offset_fetch_request(
-            self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
-        )
+        request = offset_fetch_request(self._context.config.group or "", sorted(partitions), stable=stable)
         pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
         return UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, pending)
 
@@ -521,10 +532,7 @@ class OffsetsRequestManager:
             elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
                 self._topic_lookups.remove(lookup)
                 self._context.metadata.remove_transient((lookup.topic,))
-                if isinstance(found, KohortError):
-                    lookup.future.set_exception(found)
-                else:
-                    lookup.future.set_result(found)
+                lookup.future.end(found)
 
     def _topic_found(
         self, lookup: _TopicLookup, topic: str, now: float
@@ -575,25 +583,22 @@ class OffsetsRequestManager:
             self._context.metadata.remove_transient(lookup.topics)
             lookup.finished(lookup.respond if error is None else error)
 
+    def _promise(self) -> "Promise[Any]":
+        """The promise of a caller. A fatal error has ended it already."""
+        future: Promise[Any] = Promise()
+        if (fatal := self._context.fatal()) is not None:
+            future.set_exception(fatal)
+        return future
+
     def look_up(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True
     ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         """Look up offsets by timestamp and partition with ListOffsets; `stable`: see `Lookup`."""
-        future: Promise[Mapping[TopicPartition, ListedOffset]] = Promise()
-        if (fatal := self._context.fatal()) is not None:
-            future.set_exception(fatal)
-            return future
-        if not wanted:
+        future = self._promise()
+        if not future.done() and not wanted:
             future.set_result({})
-            return future
-
-        def finished(result: Mapping[TopicPartition, ListedOffset] | KohortError) -> None:
-            if isinstance(result, KohortError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        self.put(Lookup(dict(wanted), deadline, finished, stable=stable))
+        elif not future.done():
+            self.put(Lookup(dict(wanted), deadline, future.end, stable=stable))
         return future
 
     def put(self, lookup: Lookup) -> None:
@@ -606,9 +611,7 @@ class OffsetsRequestManager:
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""
-        future: Promise[tuple[TopicPartition, ...]] = Promise()
-        if (fatal := self._context.fatal()) is not None:
-            future.set_exception(fatal)
+        if (future := self._promise()).done():
             return future
         keeper = self._context.metadata
         self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.requests_sent if fresh else -1, future))
@@ -619,9 +622,7 @@ class OffsetsRequestManager:
 
     def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         """Look up the partitions of all topics, with a Metadata request that starts after this call."""
-        future: Promise[dict[str, tuple[TopicPartition, ...]]] = Promise()
-        if (fatal := self._context.fatal()) is not None:
-            future.set_exception(fatal)
+        if (future := self._promise()).done():
             return future
         self._topic_lookups.append(_TopicLookup(None, deadline, self._context.metadata.requests_sent, future))
         self._context.metadata.add_all_topics()
@@ -643,13 +644,11 @@ class OffsetsRequestManager:
 
         `stable`: wait for transactions that may change them (KIP-447).
         """
-        future: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         if self._context.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
-        if (fatal := self._context.fatal()) is not None:
-            future.set_exception(fatal)
-        elif not (wanted := tuple(dict.fromkeys(partitions))):
+        future, wanted = self._promise(), tuple(dict.fromkeys(partitions))
+        if not future.done() and not wanted:
             future.set_result({})
-        else:
+        elif not future.done():
             self._committed_lookups.append(_CommittedLookup(wanted, deadline, future, stable))
         return future
