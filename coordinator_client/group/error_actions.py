@@ -201,8 +201,9 @@ _COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
 }
 
 VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
-    **dict.fromkeys((3, 100), CommitVerdict.CHECK_TOPIC),
-    **dict.fromkeys((5, 6, 7, 14, 15, 16), CommitVerdict.RETRY),
+    ErrorCode.LEADER_NOT_AVAILABLE: CommitVerdict.RETRY,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: CommitVerdict.RETRY,
+    **{code: on for code, on in _COMMIT_CODES.items() if on in (CommitVerdict.RETRY, CommitVerdict.CHECK_TOPIC)},
 }
 """The same for a consumer that is not a member of the group: it assigns its partitions by hand. Else RAISE."""
 
