@@ -28,7 +28,7 @@ from kohort.network.error_mapping import group_error
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.frame_reader import LENGTH_BYTES
-from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.notices import Notice
 from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
@@ -219,8 +219,7 @@ class CommitRequestManager:
         return PollResult(requests, earliest(now, (*self.queue.next_poll_at(), *late_at, commit_at)))
 
     def _due_request(self, coordinator: CoordinatorNode, now: float) -> tuple[UnsentRequest, ...]:
-        outside = ConsumerGroupMetadata(self._context.config.group or "", instance_id=None)
-        request = self.queue.ready_requests(self._membership(), outside, now)
+        request = self.queue.ready_requests(self._membership(), now)
         if request is None:
             return ()
         requested = self.queue.in_flight

@@ -277,19 +277,15 @@ class CommitQueue:
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def ready_requests(
-        self, view: MemberView | None, outside: ConsumerGroupMetadata, now: float
-    ) -> "OffsetCommitRequest | None":
+    def ready_requests(self, view: MemberView | None, now: float) -> "OffsetCommitRequest | None":
         """The request with the offsets that may be sent now, as many as a broker stores at once.
-
-        `outside`: the identity without a membership.
 
         A commit ordered by the state machine is sent first and alone. It has its own identity, and the rebalance waits
         for it.
         """
         if self.in_flight is not None or self._awaiting_verdict is not None:
             return None
-        identity = outside if view is None else view.identity
+        identity = ConsumerGroupMetadata(self.group_id) if view is None else view.identity
         due = [entry for entry in list(self._order) if self._exists(entry, now) and entry.attempts.may_try(now)]
         if due:
             (commit,) = due[0].commits

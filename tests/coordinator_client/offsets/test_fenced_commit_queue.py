@@ -107,7 +107,7 @@ class Rig:
         self.metadata_came({"t": (number, count)})
 
     def owed(self) -> Any:
-        return self.committer.ready_requests(self.view, OUTSIDE, self.now)
+        return self.committer.ready_requests(self.view, self.now)
 
     def sent(self) -> dict[TopicPartition, int]:
         request = self.owed()
@@ -294,7 +294,7 @@ def test_what_a_rebalance_overtook_is_sent_again_in_the_order_in_which_it_was_ma
 def test_what_was_never_ours_was_not_given_away() -> None:
     rig = Rig()
     rig.put("mistyped", {TopicPartition("tt", 0): 1})
-    assert rig.committer.ready_requests(VIEW, OUTSIDE, 0.0) is None
+    assert rig.committer.ready_requests(VIEW, 0.0) is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert "the partition is not this member's (topic=tt, partition=0)" in str(error)
