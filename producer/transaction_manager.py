@@ -482,43 +482,13 @@ class TransactionManager:
     def _owe_offsets(self, order: OffsetsOrder, now: float) -> UnsentRequest | None:
         group = order.group
         if group.group_id not in self._contents.groups and not self.version.implicit:
-            request = AddOffsetsToTxnRequest(
-                transactional_id=self._name,
-                producer_id=self.producer.id,
-                producer_epoch=self.producer.epoch,
-                group_id=group.group_id,
-            )
-
-            def responded(response: AddOffsetsToTxnResponse, when: float) -> None:
-                if self._went_well("AddOffsetsToTxn", response.error_code, when, group=group.group_id):
-                    self._contents.groups.add(group.group_id)
-
-            return self._send("AddOffsetsToTxn", request, responded, now)
+            return self._owe_group(group.group_id, now)
         coordinator = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
         if coordinator is None:
             return None
         where = coordinator.endpoint
         self._contents.groups.add(group.group_id)
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), to in sorted(order.parts[0].items()):
-            topics.setdefault(topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=to.offset,
-                    committed_leader_epoch=to.leader_epoch,
-                    committed_metadata=to.metadata,
-                )
-            )
-        commit = TxnOffsetCommitRequest(
-            transactional_id=self._name,
-            group_id=group.group_id,
-            producer_id=self.producer.id,
-            producer_epoch=self.producer.epoch,
-            generation_id_or_member_epoch=group.generation,
-            member_id=group.member_id,
-            group_instance_id=group.instance_id,
-            topics=tuple(TxnOffsetCommitRequestTopic(name=n, partitions=tuple(p)) for n, p in topics.items()),
-        )
+        commit = self._offset_commit(group, order.parts[0])
 
         def committed(response: TxnOffsetCommitResponse, when: float) -> None:
             codes = [one.error_code for topic in response.topics for one in topic.partitions if one.error_code]
@@ -538,6 +508,42 @@ class TransactionManager:
             return commit
 
         return self._send("TxnOffsetCommit", made, committed, now, where)
+
+    def _owe_group(self, group: str, now: float) -> UnsentRequest | None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._name,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            group_id=group,
+        )
+
+        def responded(response: AddOffsetsToTxnResponse, when: float) -> None:
+            if self._went_well("AddOffsetsToTxn", response.error_code, when, group=group):
+                self._contents.groups.add(group)
+
+        return self._send("AddOffsetsToTxn", request, responded, now)
+
+    def _offset_commit(self, group: ConsumerGroupMetadata, offsets: Offsets) -> TxnOffsetCommitRequest:
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), to in sorted(offsets.items()):
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=to.offset,
+                    committed_leader_epoch=to.leader_epoch,
+                    committed_metadata=to.metadata,
+                )
+            )
+        return TxnOffsetCommitRequest(
+            transactional_id=self._name,
+            group_id=group.group_id,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            generation_id_or_member_epoch=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.instance_id,
+            topics=tuple(TxnOffsetCommitRequestTopic(name=n, partitions=tuple(p)) for n, p in topics.items()),
+        )
 
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id
@@ -589,7 +595,6 @@ class TransactionManager:
             producer_epoch=self.producer.epoch,
             committed=committed,
         )
-
         return self._send("EndTxn", request, self._ended, now)
 
     def _ended(self, response: EndTxnResponse, now: float) -> None:
