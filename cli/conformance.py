@@ -157,24 +157,20 @@ def main(
                 context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
                 access = _access(context_tls, user or started_user)
                 outsider = stranger or started_stranger
-                found = asyncio.run(
-                    _run(
-                        address,
-                        access,
-                        _access(context_tls, outsider) if outsider else None,
-                        selection,
-                        timing,
-                        leave_traces or bool(start),
-                        session_timeout_ms,
-                        at_a_time,
-                        dict(map(_limit, at_most or ())),
-                        operator,
-                        signals,
-                        Profile(
-                            name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations
-                        ),
+                outside = _access(context_tls, outsider) if outsider else None
+                limits = dict(map(_limit, at_most or ()))
+                title = name or accepted.name or (f"Apache Kafka {start}" if start else "")
+
+                async def judged() -> Report:
+                    target = await BrokerUnderTest.reach(address, access, outside)
+                    target.leave_traces = leave_traces or bool(start)
+                    target.session_ms, target.limits, target.operator = session_timeout_ms, limits, operator
+                    known = Profile(title, accepted.deviations)
+                    return await _conducted(
+                        target, signals, selection=selection, timing=timing, profile=known, at_a_time=at_a_time
                     )
-                )
+
+                found = asyncio.run(judged())
         except SelectionError as error:
             raise typer.BadParameter(str(error), param_hint="--only") from None
         except ConformanceError as error:
@@ -256,25 +252,8 @@ def _say(out: Console, line: str) -> None:
     out.print(line, highlight=False, soft_wrap=True)
 
 
-async def _run(
-    address: str,
-    access: Access,
-    stranger: Access | None,
-    selection: Selection,
-    timing: bool,
-    leave_traces: bool,
-    session_ms: int,
-    at_a_time: int,
-    limits: dict[str, int],
-    operator: Operator | None,
-    signals: "Signals",
-    profile: Profile,
-) -> Report:
-    target = await BrokerUnderTest.reach(address, access, stranger)
-    target.leave_traces = leave_traces
-    target.session_ms = session_ms
-    target.limits = limits
-    target.operator = operator
+async def _conducted(target: BrokerUnderTest, signals: "Signals", **settings: Any) -> Report:
+    """Conduct the run with these settings, and show its progress."""
     with Progress(
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
@@ -302,16 +281,7 @@ async def _run(
 
         with signals.stopping() as stop:
             return await conduct(
-                target,
-                CHECKS,
-                selection=selection,
-                timing=timing,
-                profile=profile,
-                at_a_time=at_a_time,
-                command=_command(),
-                on_plan=planned,
-                on_result=reported,
-                stop=stop,
+                target, CHECKS, command=_command(), on_plan=planned, on_result=reported, stop=stop, **settings
             )
 
 
