@@ -76,7 +76,6 @@ class Lookup:
         self.found: dict[TopicPartition, ListedOffset] = {}
         self.in_flight: set[TopicPartition] = set()
         self.attempts: Attempts = FRESH
-        self.unknown: set[TopicPartition] = set()
 
     @property
     def topics(self) -> frozenset[str]:
