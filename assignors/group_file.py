@@ -21,6 +21,7 @@ from typing import Any
 from kohort.assignors.errors import BadGroup
 from kohort.assignors.group import NO_GENERATION, GroupView, Member
 from kohort.common.foreign_text import parsed_json
+from kohort.common.topic_partition import grouped
 
 KIND, VERSION = "group", 1
 
@@ -90,10 +91,7 @@ def read(path: Path) -> GroupView:
 def _member_to_json(group: GroupView, member: Member) -> dict[str, Any]:
     said: dict[str, Any] = {"topics": list(member.topics)}
     if member.owned_partitions:
-        owned: dict[str, list[int]] = {}
-        for topic, number in map(group.partition, member.owned_partitions):
-            owned.setdefault(topic, []).append(number)
-        said["owned"] = owned
+        said["owned"] = grouped(map(group.partition, member.owned_partitions))
     if member.generation != NO_GENERATION:
         said["generation"] = member.generation
     if member.rack is not None:

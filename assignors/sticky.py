@@ -17,6 +17,7 @@ from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
 from kohort.common.log_context import logger
+from kohort.common.topic_partition import grouped
 from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
 log = logger(__name__)
@@ -42,10 +43,8 @@ class StickyAssignor:
 
 def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
     """Partitions grouped by topic, as in the protocol."""
-    rows: dict[str, list[int]] = {}
-    for topic, partition in owned:
-        rows.setdefault(topic, []).append(partition)
-    return tuple(TopicPartitions(topic=topic, partitions=tuple(sorted(rows[topic]))) for topic in sorted(rows))
+    rows = grouped(sorted(owned))
+    return tuple(TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in rows.items())
 
 
 def _reported(group: GroupView, member: Member) -> tuple[array[int], int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from kohort.admin import Admin
 from kohort.common import KohortError, TopicPartition
+from kohort.common.topic_partition import grouped
 
 
 def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
@@ -16,11 +17,8 @@ def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
 
 def short(partitions: Iterable[TopicPartition]) -> str:
     """Return a short form such as `payments 0-3,7`."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        by_topic.setdefault(topic, []).append(number)
     reported = []
-    for topic, numbers in by_topic.items():
+    for topic, numbers in grouped(sorted(partitions)).items():
         runs: list[list[int]] = []
         for number in numbers:
             if runs and number == runs[-1][-1] + 1:

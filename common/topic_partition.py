@@ -1,7 +1,13 @@
 """The one coordinate every layer shares."""
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from kohort.common.foreign_text import escaped
 from kohort.common.named_tuple import NamedTuple
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class TopicPartition(NamedTuple):
@@ -12,3 +18,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{escaped(self.topic)}-{self.partition}"
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The numbers of partitions by topic, in the order of `pairs`. The topic may be an id."""
+    found: dict[K, list[V]] = {}
+    for topic, number in pairs:
+        found.setdefault(topic, []).append(number)
+    return found

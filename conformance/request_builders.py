@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.topic_partition import grouped
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import Need
 
@@ -121,9 +122,7 @@ async def fetch(
     topics: tuple[dict[str, object], ...] | None = None
     by_id: dict[object, str] = {topic.id: topic.name for topic in scene.target.topics}
     if wanted is not None:
-        requested: dict[Topic, list[int]] = {}
-        for topic, index in wanted:
-            requested.setdefault(topic, []).append(index)
+        requested = grouped(wanted)
         by_id |= {topic.id: topic.name for topic in requested}
         topics = tuple(
             {"name": topic.name, "partition_indexes": tuple(indexes)} | ({"topic_id": topic.id} if version >= 8 else {})

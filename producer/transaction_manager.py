@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
+from kohort.common.topic_partition import grouped
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
@@ -448,16 +449,14 @@ class TransactionManager:
 
     def _owe_partitions(self, now: float) -> UnsentRequest | None:
         wanted = frozenset(self._contents.wanted)
-        topics: dict[str, list[int]] = {}
-        for topic, partition in sorted(wanted):
-            topics.setdefault(topic, []).append(partition)
         request = AddPartitionsToTxnRequest(
             transactions=(),
             v3_and_below_transactional_id=self._name,
             v3_and_below_producer_id=self.producer.id,
             v3_and_below_producer_epoch=self.producer.epoch,
             v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers)) for name, numbers in topics.items()
+                AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers))
+                for name, numbers in grouped(sorted(wanted)).items()
             ),
         )
 

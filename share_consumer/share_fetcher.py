@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
+from kohort.common.topic_partition import grouped
 from kohort.fastpath import CorruptRecord, decode
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.error_mapping import topic_error
@@ -301,9 +302,6 @@ class ShareFetcher:
                     acknowledgement_batches=_batches(share_fetch.AcknowledgementBatch, part.acks.get(place, ())),
                 )
             )
-        forgotten: dict[UUID, list[int]] = {}
-        for place in part.forgotten:
-            forgotten.setdefault(place.topic_id, []).append(place.partition)
         request = share_fetch.ShareFetchRequest(
             group_id=config.group,
             member_id=self._context.member_id,
@@ -320,7 +318,7 @@ class ShareFetcher:
             ),
             forgotten_topics_data=tuple(
                 share_fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(numbers))
-                for topic_id, numbers in forgotten.items()
+                for topic_id, numbers in grouped(part.forgotten).items()
             ),
         )
         self._fetching.add(session.node)

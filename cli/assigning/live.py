@@ -9,6 +9,7 @@ from kohort.admin import Admin, GroupDescription, MemberDescription, TopicDescri
 from kohort.assignors.lag import lag_from_offsets
 from kohort.cli.assigning.events import Document
 from kohort.common import KohortError, TopicPartition
+from kohort.common.topic_partition import grouped
 
 
 class GroupNotReadable(KohortError):
@@ -48,12 +49,9 @@ def _refuse(described: GroupDescription) -> None:
 
 
 def _member(member: MemberDescription) -> dict[str, Any]:
-    owned: dict[str, list[int]] = {}
-    for topic, number in sorted(member.owned):
-        owned.setdefault(topic, []).append(number)
     said: dict[str, Any] = {
         "topics": list(member.topics),
-        "owned": owned,
+        "owned": grouped(sorted(member.owned)),
         "generation": max(member.generation, 1),
         "rack": member.rack,
         "instance_id": member.instance_id,

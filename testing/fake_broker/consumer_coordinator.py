@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import count
-from uuid import UUID
 
+from kohort.common.topic_partition import grouped
 from kohort.protocol.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -178,9 +178,7 @@ class ConsumerCoordinator:
 
 def by_topic(places: Places) -> tuple[TopicPartitions, ...]:
     """Partitions in the form of a heartbeat's response."""
-    numbers: dict[UUID, list[int]] = {}
-    for place in sorted(places):
-        numbers.setdefault(place.topic_id, []).append(place.partition)
+    numbers = grouped(sorted(places))
     return tuple(TopicPartitions(topic_id=topic_id, partitions=tuple(found)) for topic_id, found in numbers.items())
 
 

@@ -5,7 +5,7 @@ open transaction may still change (KIP-447).
 Not done: authorization.
 """
 
-from kohort.common.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -35,7 +35,7 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
     # Version 1 has no place for the group's error but its partitions.
     offsets = {} if error else work.groups.offsets(request.group_id)
     if request.topics is None:
-        requested = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
+        requested = [*grouped(sorted(offsets)).items()]
     else:
         requested = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
     return OffsetFetchResponse(
@@ -106,18 +106,11 @@ def _found(
     return offsets.get(partition, _NOTHING), ErrorCode.NONE
 
 
-def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(offsets):
-        topics.setdefault(topic, []).append(number)
-    return topics
-
-
 def _all(work: Work, offsets: dict[TopicPartition, Committed]) -> list[OffsetFetchRequestTopics]:
     return [
         OffsetFetchRequestTopics(
             name=name, topic_id=work.cluster.topics[name].topic_id, partition_indexes=tuple(numbers)
         )
-        for name, numbers in _by_topic(offsets).items()
+        for name, numbers in grouped(sorted(offsets)).items()
         if name in work.cluster.topics
     ]
