@@ -1,6 +1,6 @@
 """The common part of both faces: guard a consumer's use, find out what is due in a poll."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
 QUIET_WAIT_S = 0.05  # the longest of `wait_quietly`: not every change rings the bell
-EMPTY_HOOKS = {Revoked: RebalanceHooks.on_revoked, Assigned: RebalanceHooks.on_assigned, Lost: RebalanceHooks.on_lost}
+HOOKS: Mapping[type[HookEvent], str] = {Revoked: "on_revoked", Assigned: "on_assigned", Lost: "on_lost"}
+"""The methods of `RebalanceHooks`, by their events."""
 
 
 class HookOutcome:
@@ -202,8 +203,8 @@ class PollLoop(PollFields):
         """The events whose hooks the user has not overridden."""
         return tuple(
             event
-            for event, hook in EMPTY_HOOKS.items()
-            if getattr(getattr(self.hooks, hook.__name__), "__func__", None) is hook
+            for event, name in HOOKS.items()
+            if getattr(getattr(self.hooks, name), "__func__", None) is getattr(RebalanceHooks, name)
         )
 
     def hook_over(self) -> None:
@@ -228,13 +229,8 @@ class PollLoop(PollFields):
 
     def hook_of(self, call: HookCall) -> Callable[[Any], Any]:
         """The user's function for this call."""
-        match call.event:
-            case Revoked():
-                return self.hooks.on_revoked
-            case Assigned():
-                return self.hooks.on_assigned
-            case Lost():
-                return self.hooks.on_lost
+        hook: Callable[[Any], Any] = getattr(self.hooks, HOOKS[type(call.event)])
+        return hook
 
     def next_callback(self) -> Callable[[], object] | None:
         """`run_callback`, where a `commit_async` is settled or a reset happened."""
