@@ -100,7 +100,7 @@ class ConsumerCore(CoreFields):
         )
         self.book = AutoCommitState(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
-        self.fetcher = Fetcher(config)
+        self.fetcher = Fetcher(config, self.positions)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.may_read = False  # true after subscribe or assign, even with an empty list
@@ -162,9 +162,7 @@ class ConsumerCore(CoreFields):
             is_quiet=self._is_quiet,
             report=self._report,
         )
-        self.fetches = FetchRequestManager(
-            context, self.fetcher, self.positions, lambda partition: partition in self.allowed
-        )
+        self.fetches = FetchRequestManager(context, self.fetcher, lambda partition: partition in self.allowed)
         self.telemetry = TelemetryReporter(
             TelemetryContext(
                 client="consumer",
@@ -564,7 +562,7 @@ class ConsumerCore(CoreFields):
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
         self.fetcher.until = dict(until)
         for partition in moved:
-            self.fetcher.refetch(partition, self.positions)  # what was cut off at the old end has been fetched already
+            self.fetcher.refetch(partition)  # what was cut off at the old end has been fetched already
 
     def polled(self, now: float, handled: bool) -> None:
         """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""

@@ -74,7 +74,6 @@ class PollLoop(PollFields):
             self.driver,
             self.core.context,
             self.core.fetcher,
-            self.core.positions,
             self.core.door,
             readable=partial(readable, self.core),
             on_skipped=self.core.batch_skipped,

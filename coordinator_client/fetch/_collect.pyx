@@ -421,7 +421,7 @@ cdef int _settle_slices(tuple items, CollectorFields collector, ReturnedFetches 
                 if last_ms is not None:
                     last_timestamps[partition] = last_ms
                 if misled:
-                    fetcher.refetch(partition, collector.positions)
+                    fetcher.refetch(partition)
         parked.remove(slice_, rest)
     return 0
 

@@ -20,7 +20,6 @@ from kohort.coordinator_client.fetch._collect import (
 )
 from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network._guard import Door
 from kohort.network.network_client import Driver
@@ -41,7 +40,6 @@ class FetchCollector(CollectorFields):
         driver: Driver[Any],
         context: ConsumerContext,
         fetcher: Fetcher,
-        positions: Positions,
         door: Door,
         *,
         readable: Callable[[float], Container[TopicPartition] | None],
@@ -55,10 +53,10 @@ class FetchCollector(CollectorFields):
         self.metadata = context.metadata
         self.counters = context.counters
         self.fetcher = fetcher
-        self.states = positions.states
+        self.states = fetcher.positions.states
         self.now = driver.now
-        self.positions = positions
-        self.last_timestamps = positions.last_timestamps
+        self.positions = fetcher.positions
+        self.last_timestamps = fetcher.positions.last_timestamps
         self.door = door
         self.readable = readable
         self._on_skipped = on_skipped
@@ -152,7 +150,7 @@ class FetchCollector(CollectorFields):
         def refetch(_core: object) -> None:
             for one in collected.errors:
                 if self.fetcher.parked.first(one.slice_.partition) is one.slice_:
-                    self.fetcher.refetch(one.slice_.partition, self.positions)
+                    self.fetcher.refetch(one.slice_.partition)
             if collected.columns:
                 self.context.put_error(first)
 
@@ -171,14 +169,14 @@ class FetchCollector(CollectorFields):
         buffered until they are settled.
         """
         found: list[tuple[CompletedFetch, int]] = []
-        allowed, positions = self.readable(now), self.positions
+        allowed = self.readable(now)
         if allowed is None:
             return found
         self._looks_at(len(partitions))
         for partition in partitions:
-            slice_ = self.fetcher.next_slice(partition, positions, allowed)
+            slice_ = self.fetcher.next_slice(partition, allowed)
             if slice_ is not None:
-                found.append((slice_, max(slice_.start, positions.state(partition).offset)))
+                found.append((slice_, max(slice_.start, self.positions.state(partition).offset)))
                 if len(found) == most:
                     break
         return found

@@ -6,7 +6,6 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch._steady_fetch import SteadyFetch, SteadySession
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
-from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.request_manager import earliest
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
@@ -28,22 +27,17 @@ class FetchRequestManager:
     """
 
     def __init__(
-        self,
-        context: ConsumerContext,
-        fetcher: Fetcher,
-        positions: Positions,
-        is_fetchable: Callable[[TopicPartition], bool],
+        self, context: ConsumerContext, fetcher: Fetcher, is_fetchable: Callable[[TopicPartition], bool]
     ) -> None:
         self._context = context
         self._fetcher = fetcher
-        self._positions = positions
         self._is_fetchable = is_fetchable
 
     def poll(self, now: float) -> PollResult:
         """Trim the buffer of paused partitions, and return the Fetch requests that are due."""
         self._fetcher.trim(self._is_fetchable)
         view = self._context.metadata.view
-        orders = self._fetcher.ready_requests(self._positions, view, self._is_fetchable, now)
+        orders = self._fetcher.ready_requests(view, self._is_fetchable, now)
         requests = tuple(request for order in orders for request in self._request(order, now))
         return PollResult(requests, earliest(now, self._fetcher.next_poll_at()))
 
@@ -51,7 +45,7 @@ class FetchRequestManager:
         context = self._context
         steady = None
         if not order.is_sessionless:
-            steady = SteadyFetch(context, SteadySession(self._fetcher, self._positions, order), now)
+            steady = SteadyFetch(context, SteadySession(self._fetcher, self._fetcher.positions, order), now)
 
         def done(outcome: RequestResult, when: float) -> None:
             if not isinstance(outcome, ResponseReceived):
@@ -70,7 +64,6 @@ class FetchRequestManager:
             result = self._fetcher.on_response(
                 order.node,
                 outcome.value,
-                self._positions,
                 context.metadata.view,
                 now=when,
                 wall_ms=context.wall_ms(),

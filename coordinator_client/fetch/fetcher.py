@@ -125,7 +125,6 @@ class ReceivedFetch(NamedTuple):
     """A Fetch response of `node`, the state of the client at its arrival, and the results so far."""
 
     node: int
-    positions: Positions
     view: ClusterView
     now: float
     wall_ms: int
@@ -143,8 +142,9 @@ class Replica(NamedTuple):
 class Fetcher(FetcherFields):
     """Fetch sessions and in-flight requests by broker, buffered records by partition."""
 
-    def __init__(self, config: ConsumerConfig) -> None:
+    def __init__(self, config: ConsumerConfig, positions: Positions) -> None:
         self.config = config
+        self.positions = positions
         self.parked = FetchBuffer()
         self.ends = {}
         self.stale_log_offsets = set()  # partitions resumed, without a response since
@@ -175,12 +175,13 @@ class Fetcher(FetcherFields):
     # --- requests
 
     def ready_requests(
-        self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
+        self, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
     ) -> list[FetchOrder]:
         """The requests to send now. `allowed`: true for a partition that may be fetched and is not paused.
 
         The partitions are walked only if something has changed since the last walk that may lead to a request.
         """
+        positions = self.positions
         revisions = (self.revision, positions.revision)
         changed = now >= self._walk_at or revisions != self._walked_for or view is not self._walked_view
         if not changed and not self._has_idle:
@@ -204,11 +205,11 @@ class Fetcher(FetcherFields):
             # A response for other partitions is no reason for a request beside a session's.
             if (is_waiting and not changed) or not self._may_request(node, now):
                 continue
-            if (is_waiting or self._sessionless) and self._is_requested(node, partition, positions):
+            if (is_waiting or self._sessionless) and self._is_requested(node, partition):
                 continue
             if self._is_full(partition):
                 busy.add(node)
-            elif (want := self._want(partition, positions, view, now)) is not None:
+            elif (want := self._want(partition, view, now)) is not None:
                 (beside if is_waiting else wanted).setdefault(node, {})[partition] = want
         most_bytes = self._most_bytes(len(sources))
         requests = len(self.in_flight) + len(self._sessionless)
@@ -219,11 +220,11 @@ class Fetcher(FetcherFields):
             # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
             if node in busy or (room < most_bytes and (live_bytes or self.in_flight or orders)):
                 continue
-            orders.append(self._order(node, wanted[node], positions, view, most_bytes))
+            orders.append(self._order(node, wanted[node], view, most_bytes))
             room -= most_bytes
         for node, partitions in beside.items():
             if room >= most_bytes:
-                orders.append(self._sessionless_order(node, partitions, positions, view, most_bytes))
+                orders.append(self._sessionless_order(node, partitions, view, most_bytes))
                 room -= most_bytes
         self.held_back = bool(busy) or len(orders) < len(wanted) + len(beside)
         times = [*self.next_poll_at(), *(replica.until for replica in self._replicas.values())]
@@ -240,19 +241,14 @@ class Fetcher(FetcherFields):
         return min(self.config.fetch_max_bytes, max(share, LEAST_FETCH_BYTES))
 
     def _order(
-        self,
-        node: int,
-        wanted: Mapping[TopicPartition, Wanted],
-        positions: Positions,
-        view: ClusterView,
-        most_bytes: int,
+        self, node: int, wanted: Mapping[TopicPartition, Wanted], view: ClusterView, most_bytes: int
     ) -> FetchOrder:
         session = self.sessions.setdefault(node, FetchSession())
         # A broker keeps about 1000 sessions, for minutes after their last use: a short read does not open one.
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
         pending = session.next_request(wanted, kept=kept)
         self.last_requested[node] = next(self.orders)
-        self.in_flight[node] = _requested(wanted, positions, view)
+        self.in_flight[node] = self._requested(wanted, view)
         order = self._request(node, wanted, pending, most_bytes, self.config.fetch_max_wait_ms)
         plain = not (
             self._attempts
@@ -263,21 +259,26 @@ class Fetcher(FetcherFields):
             or self.held_back
             or pending.forgotten
         )
-        session.steady_under = (self.revision, positions.revision, view) if plain else None
+        session.steady_under = (self.revision, self.positions.revision, view) if plain else None
         return order
 
     def _sessionless_order(
-        self,
-        node: int,
-        wanted: Mapping[TopicPartition, Wanted],
-        positions: Positions,
-        view: ClusterView,
-        most_bytes: int,
+        self, node: int, wanted: Mapping[TopicPartition, Wanted], view: ClusterView, most_bytes: int
     ) -> FetchOrder:
         names = FetchSession()
         pending = names.next_request(wanted, kept=False)
-        self._sessionless[node] = FetchInFlight(names, _requested(wanted, positions, view))
+        self._sessionless[node] = FetchInFlight(names, self._requested(wanted, view))
         return self._request(node, wanted, pending, most_bytes, max_wait_ms=0)._replace(is_sessionless=True)
+
+    def _requested(
+        self, wanted: Mapping[TopicPartition, Wanted], view: ClusterView
+    ) -> dict[TopicPartition, RequestedFetch]:
+        state = self.positions.state
+        return {
+            partition: RequestedFetch(state(partition).serial, want.offset, want.leader_epoch, known.leader)
+            for partition, want in wanted.items()
+            if (known := view.partition(partition)) is not None  # always so, see `_want`
+        }
 
     def _request(
         self,
@@ -303,8 +304,8 @@ class Fetcher(FetcherFields):
         nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
         return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
 
-    def _want(self, partition: TopicPartition, positions: Positions, view: ClusterView, now: float) -> Wanted | None:
-        point = positions.point(partition)
+    def _want(self, partition: TopicPartition, view: ClusterView, now: float) -> Wanted | None:
+        point = self.positions.point(partition)
         known = view.partition(partition)
         if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
             return None
@@ -340,12 +341,12 @@ class Fetcher(FetcherFields):
         # One response may be buffered while the next is in flight; more would only delay other partitions.
         return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
 
-    def _is_requested(self, node: int, partition: TopicPartition, positions: Positions) -> bool:
+    def _is_requested(self, node: int, partition: TopicPartition) -> bool:
         """True if a request in flight brings what the partition wants, or one beside the session's has found nothing.
 
         A partition in a backoff is not requested beside the session's request, either.
         """
-        serial = positions.state(partition).serial
+        serial = self.positions.state(partition).serial
         beside = self._sessionless.get(node)
         if node not in self.in_flight:
             return beside is not None and _has(beside.requested, partition, serial)
@@ -365,7 +366,6 @@ class Fetcher(FetcherFields):
         self,
         node: int,
         response: FetchResponse,
-        positions: Positions,
         view: ClusterView,
         *,
         now: float,
@@ -375,7 +375,7 @@ class Fetcher(FetcherFields):
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
         outcome = FetchOutcome()
-        received = ReceivedFetch(node, positions, view, now, wall_ms, chance, outcome)
+        received = ReceivedFetch(node, view, now, wall_ms, chance, outcome)
         fetch = self._sessionless_ended(node) if is_sessionless else self._session_returned(node)
         if response.error_code and not is_sessionless:
             session = fetch.names
@@ -393,7 +393,7 @@ class Fetcher(FetcherFields):
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
                 pending = fetch.requested.get(partition)
-                state = positions.get(partition)
+                state = self.positions.get(partition)
                 # The fetch barrier: a seek, revocation or loss since the request has changed the partition's serial.
                 if pending is None or state is None or state.serial != pending.serial:
                     continue
@@ -429,7 +429,7 @@ class Fetcher(FetcherFields):
     def _one(
         self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
-        node, positions, view, now, wall_ms, _chance, outcome = received
+        node, view, now, wall_ms, _chance, outcome = received
         if data.current_leader.leader_id >= 0:
             leader = data.current_leader
             outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
@@ -444,7 +444,7 @@ class Fetcher(FetcherFields):
         if data.diverging_epoch.end_offset >= 0:
             if _is_of_leader(node, data, pending, view.partition(partition)):
                 diverging = data.diverging_epoch
-                positions.diverged(
+                self.positions.diverged(
                     partition, pending.serial, diverging.end_offset, diverging.epoch, pending.leader_epoch, wall_ms
                 )
             else:
@@ -498,7 +498,8 @@ class Fetcher(FetcherFields):
     def _refused(
         self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
-        node, positions, view, _now, wall_ms, _chance, outcome = received
+        node, view, _now, wall_ms, _chance, outcome = received
+        positions = self.positions
         code = data.error_code
         if node != pending.leader:
             # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
@@ -557,16 +558,14 @@ class Fetcher(FetcherFields):
 
     # --- buffered records
 
-    def next_slice(
-        self, partition: TopicPartition, positions: Positions, allowed: Container[TopicPartition]
-    ) -> CompletedFetch | None:
+    def next_slice(self, partition: TopicPartition, allowed: Container[TopicPartition]) -> CompletedFetch | None:
         """The slice of a partition to decode next; it stays buffered until it is removed.
 
         None if it may not be returned now. A partition that is not allowed is set aside, and a slice with an outdated
         serial is dropped.
         """
         first = self.parked.first(partition)
-        if first is None or not positions.is_current(partition, first.serial):
+        if first is None or not self.positions.is_current(partition, first.serial):
             self.drop(partition)
             return None
         if partition not in allowed:
@@ -580,10 +579,10 @@ class Fetcher(FetcherFields):
         self.parked.drop(partition)
         self.ahead.pop(partition, None)
 
-    def refetch(self, partition: TopicPartition, positions: Positions) -> None:
+    def refetch(self, partition: TopicPartition) -> None:
         """Drop what was fetched of a partition, and fetch again from its position."""
         self.drop(partition)
-        positions.invalidate(partition)
+        self.positions.invalidate(partition)
 
     def forget(self, partition: TopicPartition) -> None:
         """Remove all state of a partition that is no longer assigned."""
@@ -629,16 +628,6 @@ class Fetcher(FetcherFields):
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) at which failed partitions and brokers may be retried."""
         return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
-
-
-def _requested(
-    wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
-) -> dict[TopicPartition, RequestedFetch]:
-    return {
-        partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
-        for partition, want in wanted.items()
-        if (known := view.partition(partition)) is not None  # always so, see `_want`
-    }
 
 
 def _has(requested: Mapping[TopicPartition, RequestedFetch], partition: TopicPartition, serial: int) -> bool:

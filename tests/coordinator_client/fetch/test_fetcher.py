@@ -50,8 +50,8 @@ class Rig:
     """A fetcher with three partitions at offset 100, all allowed."""
 
     def __init__(self, policy: str = "earliest", **settings: Any) -> None:
-        self.fetcher = Fetcher(ConsumerConfig.of(bootstrap="b:1", **settings))
         self.positions = Positions(ResetPolicy.of(policy))
+        self.fetcher = Fetcher(ConsumerConfig.of(bootstrap="b:1", **settings), self.positions)
         self.view = cluster()
         self.paused: set[TopicPartition] = set()
         self.now = 0.0
@@ -62,20 +62,18 @@ class Rig:
         return partition not in self.paused
 
     def owed(self) -> dict[int, FetchOrder]:
-        return {one.node: one for one in self.fetcher.ready_requests(self.positions, self.view, self.allowed, self.now)}
+        return {one.node: one for one in self.fetcher.ready_requests(self.view, self.allowed, self.now)}
 
     def respond(self, node: int, *data: PartitionData, session: int = 77, code: int = 0, **more: Any) -> FetchOutcome:
         topics = (FetchableTopicResponse(topic_id=ID, partitions=data),) if data else ()
         response = FetchResponse(error_code=code, session_id=session, responses=topics, **more)
-        return self.fetcher.on_response(
-            node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5
-        )
+        return self.fetcher.on_response(node, response, self.view, now=self.now, wall_ms=WALL, chance=0.5)
 
     def take(self) -> Any:
         readable = {P0, P1, P2} - self.paused
         self.fetcher.parked.readmitted(readable)
         for partition in self.fetcher.parked.line():
-            if taken := self.fetcher.next_slice(partition, self.positions, readable):
+            if taken := self.fetcher.next_slice(partition, readable):
                 self.fetcher.parked.remove(taken, None)
                 return taken
         return None

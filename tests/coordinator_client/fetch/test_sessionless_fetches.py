@@ -47,7 +47,6 @@ class Waiting(Rig):
         return self.fetcher.on_response(
             node,
             response,
-            self.positions,
             self.view,
             now=self.now,
             wall_ms=WALL,
@@ -245,9 +244,9 @@ def test_a_response_of_another_broker_leads_to_no_request_beside_a_session(monke
     looked_at: list[TopicPartition] = []
     is_requested = rig.fetcher._is_requested
 
-    def looks(node: int, partition: TopicPartition, positions: Any) -> bool:
+    def looks(node: int, partition: TopicPartition) -> bool:
         looked_at.append(partition)
-        return is_requested(node, partition, positions)
+        return is_requested(node, partition)
 
     monkeypatch.setattr(rig.fetcher, "_is_requested", looks)
     rig.respond(2)

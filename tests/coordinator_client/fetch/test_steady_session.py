@@ -40,6 +40,7 @@ class Reader:
     def __init__(self, *, follows: bool, max_buffered_bytes: int, version: int = 18) -> None:
         self.follows = follows
         self.version = version
+        self.positions = Positions(ResetPolicy.of("earliest"))
         self.fetcher = Fetcher(
             ConsumerConfig.of(
                 bootstrap="b:1",
@@ -47,9 +48,9 @@ class Reader:
                 fetch_max_bytes=300,
                 max_partition_fetch_bytes=400,
                 retry_backoff_ms=1_000,
-            )
+            ),
+            self.positions,
         )
-        self.positions = Positions(ResetPolicy.of("earliest"))
         self.view = cluster(1, 1)
         self.paused: set[TopicPartition] = set()
         self.now = 0.0
@@ -62,9 +63,7 @@ class Reader:
 
     def turn(self) -> None:
         """A full turn."""
-        for order in self.fetcher.ready_requests(
-            self.positions, self.view, lambda partition: partition not in self.paused, self.now
-        ):
+        for order in self.fetcher.ready_requests(self.view, lambda partition: partition not in self.paused, self.now):
             if order.is_sessionless:
                 assert order.node in self.sent
                 assert order.node not in self.sent_beside
@@ -98,7 +97,6 @@ class Reader:
         self.fetcher.on_response(
             node,
             response,
-            self.positions,
             self.view,
             now=self.now,
             wall_ms=0,
@@ -113,7 +111,7 @@ class Reader:
 
     def take(self) -> None:
         for partition in self.fetcher.parked.line():
-            taken = self.fetcher.next_slice(partition, self.positions, frozenset(PARTITIONS) - self.paused)
+            taken = self.fetcher.next_slice(partition, frozenset(PARTITIONS) - self.paused)
             if taken is not None:
                 self.fetcher.parked.remove(taken, None)
                 self.positions.consumed(partition, taken.serial, taken.end, 1, taken.leader_epoch_at_fetch)
