@@ -85,7 +85,8 @@ FINAL: Final = MOVED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_
 """Retriable errors that end an acknowledgement all the same: the state of the records is gone (SH-66)."""
 
 ACQUIRE_MODES: Final = {"batch_optimized": 0, "record_limit": 1}
-Outcome = Callable[[SharePartition], tuple[int, str | None] | None]
+AckCodes = Mapping[SharePartition, tuple[int, str | None]]
+"""The error codes of acknowledgements, with their messages."""
 
 
 class ParkedFetch:
@@ -498,7 +499,7 @@ class ShareFetcher:
         self._context.counters.fetched_bytes += size
         self._context.sensors.fetched((now - sent.at) * 1000, response.throttle_time_ms, size, acquired, now)
         self._learn_leaders(response)
-        self._settle_acks(sent, codes.get, now)
+        self._settle_acks(sent, codes, now)
 
     def _on_acknowledged(self, sent: Sent, response: share_acknowledge.ShareAcknowledgeResponse, now: float) -> None:
         codes = {
@@ -507,7 +508,7 @@ class ShareFetcher:
             for one in topic.partitions
         }
         self._learn_leaders(response)
-        self._settle_acks(sent, codes.get, now)
+        self._settle_acks(sent, codes, now)
 
     def _learn_leaders(self, response: Any) -> None:
         moved = [
@@ -536,10 +537,10 @@ class ShareFetcher:
 
     # ------------------------------------------------------------------ acknowledgements
 
-    def _settle_acks(self, sent: Sent, code_of: Outcome, now: float) -> None:
+    def _settle_acks(self, sent: Sent, codes: AckCodes, now: float) -> None:
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
         for place, acks in sent.acks.items():
-            found = code_of(place)
+            found = codes.get(place)
             topic, partition = self._at(place)
             if found is None:
                 error: BrokerError | None = BrokerError(
