@@ -12,9 +12,8 @@ selected at random, so that batches are full. A partition with fewer queued batc
 A function takes the place of a name: topic, key, value and number of partitions -> partition, or None for sticky.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsIndex
 from zlib import crc32 as _crc32
 
@@ -35,11 +34,23 @@ def crc32(key: bytes, partitions: int) -> int:
     return _crc32(key) % partitions
 
 
-def drawn(partitions: Sequence[int], queued: Sequence[int], chance: Callable[[], float]) -> int:
-    """One of the partitions, at random. The fewer batches are queued for it, the more likely it is."""
-    most = max(queued)
-    upto = list(accumulate(most - one + 1 for one in queued))
-    return partitions[bisect_right(upto, chance() * upto[-1])]
+def drawn(partitions: Sequence[int], queued: Mapping[int, int], chance: Callable[[], float]) -> int:
+    """One of the partitions, which are in order, at random. One with more `queued` batches is less likely.
+
+    The cost does not grow with the partitions that have no batches.
+    """
+    found = sorted((bisect_left(partitions, one), one, count) for one, count in queued.items())
+    waiting = [(at, count) for at, one, count in found if at < len(partitions) and partitions[at] == one]
+    weight = max((count for _, count in waiting), default=0) + 1  # of a partition without batches
+    point = int(chance() * (len(partitions) * weight - sum(count for _, count in waiting)))
+    passed = 0  # the batches of the partitions before
+    for at, count in waiting:
+        if point < at * weight - passed:
+            break
+        passed += count
+        if point < (at + 1) * weight - passed:
+            return partitions[at]
+    return partitions[(point + passed) // weight]
 
 
 def called(partitioner: Partitioner, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int | None:

@@ -5,13 +5,13 @@ which is harmless.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count, islice
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import UnknownTopic
-from kohort.network.metadata import BrokerNode
+from kohort.network.metadata import NOTHING_KNOWN, BrokerNode
 from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches
 from kohort.producer.partitioner import drawn
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, Wait
@@ -37,6 +37,8 @@ class RecordAccumulator:
         self.busy: dict[TopicPartition, PartitionQueue] = {}
         self.open = OpenBatches()
         self.room = BufferedBytes(context.config.buffer_bytes)
+        self._led_in = NOTHING_KNOWN
+        self._led_by_topic: dict[str, Sequence[int]] = {}  # as of that metadata: a choice costs no walk of a topic
         self.wait: Wait = _no_wait
         self.pressed = False
         self.callbacks: deque[ProducerBatch] = deque()
@@ -72,14 +74,14 @@ class RecordAccumulator:
         batches = self._topic(topic, partitions)
         if batches.sticky < 0:
             among = self._available(topic, now) or range(partitions)
-            queued = [self._queued(TopicPartition(topic, one)) for one in among]
-            batches.stick_to(drawn(among, queued, self._context.chance))
+            batches.stick_to(drawn(among, self._queued(topic), self._context.chance))
         return batches.sticky
 
-    def _queued(self, place: TopicPartition) -> int:
-        """The number of batches before a new one of the partition; 0 for all without adaptive partitioning."""
-        lane = self.busy.get(place) if self._context.config.adaptive_partitioning else None
-        return len(lane.queue) if lane is not None else 0
+    def _queued(self, topic: str) -> dict[int, int]:
+        """The number of batches before a new one, of partitions with batches; none without adaptive partitioning."""
+        if not self._context.config.adaptive_partitioning:
+            return {}
+        return {place.partition: len(lane.queue) for place, lane in self.busy.items() if place.topic == topic}
 
     def _topic(self, topic: str, partitions: int) -> TopicBatches:
         """The open batches of a topic with so many partitions."""
@@ -91,24 +93,31 @@ class RecordAccumulator:
             self.open.put(topic, batches)
         return batches
 
-    def _available(self, topic: str, now: float) -> list[int]:
-        """The partitions with a leader that takes batches; those with any leader if there are none.
+    def _available(self, topic: str, now: float) -> Sequence[int]:
+        """The partitions with a leader that takes batches, in order; those with any leader if there are none.
 
         Of these, only the partitions with a leader in the client's rack, if there are any (KIP-1123).
         """
-        config, led = self._context.config, self._leaders(topic)
-        if late_s := config.availability_timeout_ms / 1000:
-            view = self._context.metadata.view
+        view = self._context.metadata.view
+        if late_s := self._context.config.availability_timeout_ms / 1000:
             late = {view.leader(lane.partition) for lane in self.busy.values() if now - lane.waits_since > late_s}
-            led = {one: leader for one, leader in led.items() if leader not in late} or led
+            if late:
+                return self._led(topic, late)
+        if view is not self._led_in:
+            self._led_in, self._led_by_topic = view, {}
+        found = self._led_by_topic.get(topic)
+        if found is None:
+            found = self._led_by_topic[topic] = self._led(topic, ())
+        return found
+
+    def _led(self, topic: str, late: Collection[BrokerNode | None]) -> Sequence[int]:
+        config, view = self._context.config, self._context.metadata.view
+        leaders = ((one.partition, view.leader(one)) for one in view.partitions_of(topic))
+        led = {number: leader for number, leader in leaders if leader is not None}
+        led = {one: leader for one, leader in led.items() if leader not in late} or led
         if config.rack_aware_partitioning and config.rack is not None:
             led = {one: leader for one, leader in led.items() if leader.rack == config.rack} or led
-        return list(led)
-
-    def _leaders(self, topic: str) -> dict[int, BrokerNode]:
-        view = self._context.metadata.view
-        leaders = ((one.partition, view.leader(one)) for one in view.partitions_of(topic))
-        return {number: leader for number, leader in leaders if leader is not None}
+        return tuple(led)
 
     def skip_for_now(self, lane: PartitionQueue, now: float) -> None:
         """Choose another partition for records without a key, since this one cannot be sent to now.

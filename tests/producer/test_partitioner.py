@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort import AsyncProducer, Producer
+from kohort import AsyncProducer, Producer, TopicPartition
 from kohort.fastpath._rows import BytesRows, grouped, spread
 from kohort.network.errors import ConfigError
+from kohort.network.metadata import ClusterView
 from kohort.producer import PartitionerError, ProducerConfig
-from kohort.producer.partitioner import crc32, murmur2
+from kohort.producer.partitioner import crc32, drawn, murmur2
 from kohort.producer.producer_settings import Partitioner
 from kohort.testing import FakeBroker, jars
 from kohort.testing.jdk import java
@@ -263,6 +264,47 @@ def test_a_broker_that_takes_no_batch_for_too_long_is_avoided() -> None:
     world.send(b"x" * 120, 0)
     world.now += 0.6
     assert set(chosen(world)) == {0, 1, 2}  # it has not been tried
+
+
+@pytest.mark.parametrize(
+    ("queued", "weights"),
+    [
+        ({}, {2: 1, 5: 1, 6: 1, 9: 1}),
+        ({5: 3}, {2: 4, 5: 1, 6: 4, 9: 4}),
+        ({9: 2, 2: 1}, {2: 2, 5: 3, 6: 3, 9: 1}),
+        ({2: 1, 5: 1, 6: 1, 9: 1}, {2: 1, 5: 1, 6: 1, 9: 1}),
+        ({1: 7, 7: 7, 10: 7, 6: 1}, {2: 2, 5: 2, 6: 1, 9: 2}),  # the others take no batches
+    ],
+    ids=str,
+)
+def test_a_partition_is_drawn_the_more_often_the_fewer_batches_it_has(
+    queued: dict[int, int], weights: dict[int, int]
+) -> None:
+    total = sum(weights.values())
+    chances = iter([at / total + 1e-9 for at in range(total)])
+    assert Counter(drawn((2, 5, 6, 9), queued, chances.__next__) for _ in range(total)) == weights
+
+
+def test_a_choice_walks_the_topic_once_for_each_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ready(nodes=3)
+    world.send(b"has a batch", 2)
+    walked: list[str] = []
+    all_of = ClusterView.partitions_of
+
+    def counted(view: ClusterView, topic: str) -> tuple[TopicPartition, ...]:
+        walked.append(topic)
+        return all_of(view, topic)
+
+    monkeypatch.setattr(ClusterView, "partitions_of", counted)
+    assert set(chosen(world)) == {0, 1, 2}
+    assert walked == ["t"]
+    topic = world.core.metadata.view.topics["t"]
+    without_leader = topic.partitions[1]._replace(leader=-1)
+    world.core.metadata.view = world.core.metadata.view._replace(
+        topics={"t": topic._replace(partitions={**topic.partitions, 1: without_leader})}
+    )
+    assert set(chosen(world)) == {0, 2}
+    assert walked == ["t", "t"]
 
 
 # --- racks (KIP-1123)
