@@ -483,8 +483,8 @@ cdef class TopicBatches:
 
     @cython.critical_section
     def stick_to(self, int partition):
-        """Let records without a key go to `partition`; -1 for none."""
-        self.sticky = partition
+        """Let records without a key go to `partition`; -1 for another choice, if there is one."""
+        self.sticky = 0 if self.partitions == 1 else partition
 
 
 @cython.final

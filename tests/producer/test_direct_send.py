@@ -347,6 +347,18 @@ def test_records_without_a_key_go_to_other_partitions() -> None:
     assert len(partitions) == 3
 
 
+def test_records_without_a_key_enter_the_only_partition_as_if_it_were_named() -> None:
+    alone = Alone()
+    view = alone.core.metadata.view
+    topic = view.topics[TOPIC]
+    alone.core.metadata.view = view._replace(topics={TOPIC: topic._replace(partitions={0: topic.partitions[0]})})
+    alone.begin()
+    for offset in range(3, 6):
+        alone.append(partition=None)
+        alone.settle(alone.sent(), offset=offset)
+    assert alone.entered >= 2  # the first may be the one by which the partition is chosen
+
+
 def test_the_sequence_begins_again_after_the_largest() -> None:
     alone = Alone().begin()
     lane = alone.core.accumulator.lanes[P0]
