@@ -334,7 +334,7 @@ class AsyncProducer(ProducerBase):
         """The first value of `attempt` that is not None. While it waits, linger_ms is ignored."""
         self._producer._check()
         driver, news = self._driver, self._updates.news
-        until = driver.now() + self._config.max_block_ms / 1000
+        until, since = driver.now() + self._config.max_block_ms / 1000, driver.core.refusals
         while True:
             news.clear()
             found = driver.lock.run(attempt)
@@ -343,7 +343,7 @@ class AsyncProducer(ProducerBase):
             left = until - driver.now()
             if left <= 0:
                 return driver.lock.run(lambda: self._at_last(attempt, driver.core, topic))
-            await self._change(lambda core: core.press(topic))
+            await self._change(lambda core: core.press(topic, since))
             news.clear()
             found = driver.lock.run(attempt)
             if found is not None:

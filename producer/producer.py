@@ -428,6 +428,7 @@ class Producer(ProducerBase):
         if first is not None:
             return first
         calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
+        since = self._driver.core.refusals
         found: list[T] = []
 
         def look() -> bool | None:
@@ -436,7 +437,7 @@ class Producer(ProducerBase):
                 found.append(one)
             return one is not None or calling.ready or None
 
-        while self._handle.wait_for(look, until - self._driver.now(), lambda core: core.press(topic)):
+        while self._handle.wait_for(look, until - self._driver.now(), lambda core: core.press(topic, since)):
             if found:
                 return found[0]
             calling.call()

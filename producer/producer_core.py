@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 log = logger("kohort.producer")
 
+MOST_REFUSED = 100
+"""The errors of so many topics are kept for the other calls that wait for these topics."""
+
 
 class ProducerCore(ClientCore[ProducerConfig]):
     """The state of one producer; see the module. `chance` returns random numbers in [0, 1)."""
@@ -95,6 +98,9 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
         self._others_at: float | None = None  # as `_polls_at`, without the sender
+        self.refusals = 0
+        """The number of errors that `press` has raised. A call that waits keeps the number at its start."""
+        self._refused: dict[str, tuple[int, KohortError]] = {}  # the last ones by topic, with that number
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -230,13 +236,25 @@ class ProducerCore(ClientCore[ProducerConfig]):
             self._topic_errors.pop(topic, None)  # outdated: the topic exists now
         return len(view.partitions)
 
-    def press(self, topic: str) -> None:
+    def press(self, topic: str, since: int) -> None:
         """Send all batches in the next poll, since a caller waits for room or for the topic.
 
-        Raises as `add_topic`.
+        `since`: the value of `refusals` at the start of its wait. Raises as `add_topic`. All calls that wait for the
+        topic get its error.
         """
         self.accumulator.pressed = True
-        self.add_topic(topic)
+        number, error = self._refused.get(topic, (0, None))
+        if error is not None and number > since and self.partitions(topic) is None:
+            raise error
+        try:
+            self.add_topic(topic)
+        except KohortError as found:
+            self.refusals += 1
+            self._refused.pop(topic, None)
+            self._refused[topic] = self.refusals, found
+            if len(self._refused) > MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
+            raise
 
     def add_topic(self, topic: str) -> None:
         """Request the topic's metadata if it is unknown.

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kohort import AsyncProducer, Producer
 from kohort.network import metadata_updater
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
+from kohort.producer.producer_core import ProducerCore
 from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.fake_broker import CoordinatorSettings
+from tests.coordinator_client.consumer_helpers import wait_until
 from tests.producer.test_producer_machine import ready
 from tests.support.broker_selection import wanted_version
 
@@ -51,6 +54,49 @@ def test_a_topic_that_is_not_created_is_an_error_in_a_producers_words(
         pytest.raises(UnknownTopic, match=words),
     ):
         producer.send("nowhere", b"x")
+
+
+def test_all_tasks_that_wait_for_a_topic_get_its_error_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_updater, "UNKNOWN_TOPIC_GRACE_S", 0.2)
+
+    async def send() -> list[object]:
+        async with AsyncProducer(broker.bootstrap) as producer:
+            together = await asyncio.gather(*(producer.send("nowhere", b"x") for _ in range(3)), return_exceptions=True)
+            later = await asyncio.gather(producer.send("nowhere", b"x"), return_exceptions=True)
+            return [*together, *later]
+
+    with FakeBroker() as broker:
+        first, *others, later = asyncio.run(send())
+    assert isinstance(first, UnknownTopic)
+    assert others == [first, first]
+    assert isinstance(later, UnknownTopic)
+    assert later is not first, "a later call requests the topic again"
+
+
+def test_a_call_gets_the_error_of_its_topic_that_another_call_has_raised() -> None:
+    error = UnknownTopic("gone", topic="nowhere")
+
+    def refuse_another(core: ProducerCore) -> None:
+        core.put_error(error)
+        with pytest.raises(UnknownTopic) as raised:
+            core.press("nowhere", core.refusals)
+        assert raised.value is error
+
+    with FakeBroker() as broker, Producer(broker.bootstrap) as producer, ThreadPoolExecutor() as thread:
+        sent = thread.submit(producer.send, "nowhere", b"x")
+        wait_until(lambda: any("nowhere" in str(one.request) for one in broker.calls_of("Metadata")))
+        producer._driver.execute(refuse_another)
+        assert sent.exception(LIMIT_S) is error
+
+
+def test_errors_of_100_topics_are_kept() -> None:
+    core = ready().core
+    for number in range(200):
+        core.add_topic(f"t{number}")
+        core.put_error(UnknownTopic("gone", topic=f"t{number}"))
+        with pytest.raises(UnknownTopic):
+            core.press(f"t{number}", core.refusals)
+    assert len(core._refused) == 100
 
 
 def test_the_errors_of_a_topic_name_what_a_producer_needs() -> None:
