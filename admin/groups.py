@@ -8,6 +8,7 @@ from kohort.admin.acl_operations import operations
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition, WireError
 from kohort.network.error_mapping import group_error
+from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.protocol.apis.delete_groups import DeleteGroupsRequest
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
@@ -23,6 +24,8 @@ ANOTHER_KIND: Final = frozenset(
     {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION}
 )
 """The codes of a group that is not of the described kind. A group without a name is INVALID_GROUP_ID: it is classic."""
+NEEDING_DELETE: Final = frozenset({"DeleteGroups", "DeleteShareGroupOffsets"})
+"""The APIs that need the permission DELETE, which READ does not include."""
 FIRST_WITH_RIGHTS: Final = first_version(DescribeGroupsRequest, "include_authorized_operations")
 FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 
@@ -260,6 +263,8 @@ def group_failure(code: int, group: str, api: str, message: str | None = None) -
         return GroupMissing(group)
     if code == ErrorCode.NON_EMPTY_GROUP:
         return GroupNotEmpty("the group has members", hint="stop them first", group=group)
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and api in NEEDING_DELETE:
+        return AuthorizationFailed("not allowed to delete the group", hint="grant DELETE on the group", group=group)
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return group_error(code, group)
     return BrokerError(code, message, api=api, group=group)

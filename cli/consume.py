@@ -103,8 +103,10 @@ WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time 
 def consume(
     cluster: ConnectionOptions,
     topic: Annotated[str, typer.Argument(help="The topic.")],
-    start: Annotated[str, typer.Option("--from", help=f"Start: {WHERE}.")] = "earliest",
-    to: Annotated[str, typer.Option("--to", help="End: latest, an offset, a time, or 'never'.")] = "latest",
+    start: Annotated[str | None, typer.Option("--from", help=f"Start: {WHERE}.", show_default="earliest")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="End: latest, an offset, a time, or 'never'.", show_default="latest")
+    ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
     ] = None,
@@ -133,8 +135,9 @@ def consume(
         # A Parquet file needs its footer, and printed lines are buffered.
         stack.enter_context(exit_on_sigterm())
         if share is not None:
-            if start != "earliest" or to != "latest" or partition:
-                raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")
+            if start is not None or to is not None or partition:
+                hint = "set share.auto.offset.reset of a new group by `kohort group configs`"
+                raise KohortError("--share excludes --from, --to and --partition", hint=hint)
             if parquet is not None:
                 hint = "records would be accepted before the file is complete; write them with --json"
                 raise KohortError("--share excludes --parquet", hint=hint)
@@ -145,7 +148,8 @@ def consume(
         settings = {"auto.offset.reset": "earliest"} | cluster.outside()
         consumer = stack.enter_context(Consumer.from_config(settings))
         with cluster.admin() as admin:
-            ranges = _ranges(admin, consumer, topic, partition, start, to)
+            first, last = "earliest" if start is None else start, "latest" if to is None else to
+            ranges = _ranges(admin, consumer, topic, partition, first, last)
         if not ranges and not quiet:
             print("no records in these partitions", file=sys.stderr)
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())

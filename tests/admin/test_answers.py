@@ -36,6 +36,26 @@ def test_a_topic_that_may_not_be_deleted_is_named() -> None:
         assert raised.value.place["topic"] == "topic"
 
 
+@pytest.mark.proves("B-31")
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [
+        ("DeleteGroups", lambda admin: admin.delete_groups("group")),
+        ("DeleteShareGroupOffsets", lambda admin: admin.delete_share_offsets("group", "topic")),
+    ],
+)
+def test_a_group_that_may_not_be_deleted_names_the_permission(api: str, call: Callable[[Admin], object]) -> None:
+    """READ does not include DELETE, and the coordinator is found with READ."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    group = DeletableGroupResult(group_id="group", error_code=code)
+    refused = {"results": (group,)} if api == "DeleteGroups" else {"error_code": code}
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control(api, lambda _call: Alter(lambda response: response._replace(**refused)))
+        with pytest.raises(AuthorizationFailed, match="grant DELETE on the group") as raised:
+            call(admin)
+        assert raised.value.place["group"] == "group"
+
+
 @pytest.mark.parametrize(
     ("api", "field", "call"),
     [

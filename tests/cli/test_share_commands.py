@@ -107,6 +107,8 @@ def test_consume_accepts_what_it_has_written(fake: FakeBroker, run: Run) -> None
     assert {record["delivery_count"] for record in records} == {1}
     assert run("group", "lag", "jobs", "--json")["lag"] == 3
     assert "excludes" in run("consume", "work", "--share", "jobs", "--from", "5", code=1)
+    assert "excludes" in run("consume", "work", "--share", "jobs", "--from", "earliest", "--limit", "1", code=1)
+    assert "excludes" in run("consume", "work", "--share", "jobs", "--to", "latest", "--limit", "1", code=1)
 
 
 def test_consume_accepts_no_record_for_a_file_that_it_may_not_complete(
