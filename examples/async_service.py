@@ -37,16 +37,22 @@ async def service(bootstrap: str, topic: str) -> AsyncIterator[Orders]:
 async def main(bootstrap: str, topic: str, customers: int = 20) -> None:
     async with service(bootstrap, topic) as orders:
 
-        async def customer(number: int) -> None:
+        async def customer(number: int) -> int:
+            """Place five orders, and return the number of stored ones."""
+            stored = 0
             for each in range(5):
                 try:
                     await orders.place(f"customer-{number}", b"order %d" % each)
+                    stored += 1
                 except KohortError as error:
                     print(f"order {each} of customer {number} is not stored: {error}")
+            return stored
 
-        await asyncio.gather(*(customer(number) for number in range(customers)))
-    print(f"{customers * 5} orders placed")
+        stored = await asyncio.gather(*(customer(number) for number in range(customers)))
+    print(f"{sum(stored)} orders placed")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/async_service.py BOOTSTRAP TOPIC, as in localhost:9092 orders")
+    asyncio.run(main(*sys.argv[1:]))

@@ -75,11 +75,26 @@ def test_a_link_that_leaves_the_site_is_found(tmp_path: Path) -> None:
     ]
 
 
-def links_to_no_file(page: Path, files: Collection[Path]) -> list[str]:
-    """The relative links of a page in Markdown that lead to none of the files."""
+def links_of(page: Path) -> dict[str, Path]:
+    """The relative links of a page in Markdown, and the files to which they lead."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", text)
-    return [link for link in links if Path(os.path.normpath(page.parent / link)) not in files]
+    return {link: Path(os.path.normpath(page.parent / link)) for link in links}
+
+
+def links_to_no_file(page: Path, files: Collection[Path]) -> list[str]:
+    """The relative links of a page in Markdown that lead to none of the files."""
+    return [link for link, target in links_of(page).items() if target not in files]
+
+
+def pages_without_a_way(start: Path, pages: Collection[Path]) -> set[Path]:
+    """The pages to which no chain of links leads from `start`."""
+    left, open_pages = set(pages) - {start}, [start]
+    while open_pages:
+        found = left & set(links_of(open_pages.pop()).values())
+        left -= found
+        open_pages += found
+    return left
 
 
 def test_links_of_pages_lead_to_files_that_git_has() -> None:
@@ -90,6 +105,7 @@ def test_links_of_pages_lead_to_files_that_git_has() -> None:
     pages = {ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} & files
     assert len(pages) > 40
     assert {page: links for page in pages if (links := links_to_no_file(page, files))} == {}
+    assert pages_without_a_way(ROOT / "README.md", pages) == set()
 
 
 def test_a_link_to_no_file_is_found(tmp_path: Path) -> None:
@@ -97,6 +113,13 @@ def test_a_link_to_no_file_is_found(tmp_path: Path) -> None:
     page.parent.mkdir()
     page.write_text("[1](#here) [2](https://x.y/z) [3](../good.md#part) [4](bad.md#part)\n```\n[5](bad.md)\n```\n")
     assert links_to_no_file(page, {tmp_path / "good.md"}) == ["bad.md"]
+
+
+def test_a_page_without_a_link_is_found(tmp_path: Path) -> None:
+    texts = {"start.md": "[1](one.md)", "one.md": "[2](two.md) [0](start.md)", "two.md": "", "alone.md": "[1](one.md)"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert pages_without_a_way(tmp_path / "start.md", {tmp_path / name for name in texts}) == {tmp_path / "alone.md"}
 
 
 @pytest.mark.parametrize("name", PAGES)

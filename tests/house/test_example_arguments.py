@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEED_ARGUMENTS = ["consume", "spark_batch", "spark_dead_letters", "spark_postgres", "spark_stream"]
+NEED_ARGUMENTS = ["async_service", "consume", "spark_batch", "spark_dead_letters", "spark_postgres", "spark_stream"]
 
 
 @pytest.mark.parametrize("name", NEED_ARGUMENTS)

@@ -691,6 +691,10 @@ def test_the_example_of_a_service(fake: FakeBroker, capsys: pytest.CaptureFixtur
     asyncio.run(async_service.main(fake.bootstrap, "topic"))
     assert capsys.readouterr().out == "100 orders placed\n"
     assert sorted(set(values(fake))) == [b"order %d" % each for each in range(5)]  # type: ignore[type-var]
+    asyncio.run(async_service.main(fake.bootstrap, "an invalid name", 1))
+    lines = capsys.readouterr().out.splitlines()
+    assert ["is not stored" in line for line in lines[:-1]] == [True] * 5
+    assert lines[-1] == "0 orders placed"
 
 
 def test_a_service_of_fastapi_stores_every_order_under_load(fake: FakeBroker) -> None:
