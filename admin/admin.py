@@ -154,11 +154,18 @@ class Admin:
     # --- offsets
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All committed offsets of the group."""
+        """The committed offsets of the group by partition, also if it does not exist: then there are none.
+
+        Each has the offset of the next record, the leader epoch (-1 if unknown) and the metadata. Raises
+        AuthorizationFailed.
+        """
         return offsets.committed(self._request_driver(), _group(group))
 
     def lag(self, group: str) -> list[offsets.PartitionLag]:
-        """The lag of each partition with a committed offset."""
+        """The lag in records of each partition with a committed offset, by partition. Raises AuthorizationFailed.
+
+        The end is the high watermark. A group that does not exist has no lag.
+        """
         return offsets.lag(self._request_driver(), _group(group))
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -200,7 +207,10 @@ class Admin:
     # --- offsets of share groups
 
     def share_offsets(self, group: str) -> list[share_groups.SharePartitionOffset]:
-        """Start offset and lag of each share partition of a share group."""
+        """Start offset and lag of each share partition of a share group (KIP-932), by partition.
+
+        A group that does not exist has none. Raises AuthorizationFailed, and UnsupportedVersion of brokers without it.
+        """
         return share_groups.share_offsets(self._request_driver(), name_given(group, "group"))
 
     def alter_share_offsets(self, group: str, to: Mapping[TopicPartition, int]) -> None:

@@ -151,7 +151,7 @@ def consume(
             first, last = "earliest" if start is None else start, "latest" if to is None else to
             ranges = _ranges(admin, consumer, topic, partition, first, last)
         if not ranges and not quiet:
-            print("no records in these partitions", file=sys.stderr)
+            print("no records in this range", file=sys.stderr)
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(RecordProgress(total, shown=shown))

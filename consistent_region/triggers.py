@@ -7,7 +7,10 @@ from kohort.consistent_region.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """Begins a checkpoint the given seconds after the last was complete. The first member to find it due begins it."""
+    """Begins a checkpoint the given seconds after the last was complete. The first member to find it due begins it.
+
+    Raises ConfigurationError if `seconds` is not above 0.
+    """
 
     seconds: float
 

@@ -15,10 +15,13 @@ class ConfigError(KohortError):
 
 
 class ConcurrentUseError(KohortError):
-    """Two threads used one consumer at the same time. Only `wakeup()` may be called from another thread.
+    """Two calls used one client at the same time.
+
+    They are of two threads with one consumer, of two tasks that poll, or of a signal handler that interrupted a call.
 
     Cure:
-        Use one consumer in each thread. Another thread may call `wakeup()`, `health()` and `metrics()`.
+        Use one consumer in each thread or task. Another thread may call `wakeup()`, `health()` and `metrics()`. In a
+        signal handler call `wakeup()` only.
     """
 
 

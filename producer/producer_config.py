@@ -35,7 +35,11 @@ def _acks(setting: Setting, value: Any) -> str:
 
 
 class ProducerConfig(ClientConfig):
-    """A checked set of settings."""
+    """A checked set of settings. Make it with `ProducerConfig.of(**settings)` or `ProducerConfig.from_kafka({...})`.
+
+    Both raise ConfigError for an unknown name, a wrong type, a value out of bounds, and settings that contradict each
+    other.
+    """
 
     stand_ins = frozenset({_IGNORE_KEYS.kafka})
 

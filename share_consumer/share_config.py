@@ -24,7 +24,11 @@ _OF_THE_GROUP = {
 
 
 class ShareConsumerConfig(ClientConfig):
-    """A checked set of settings."""
+    """A checked set of settings. Make it with `ShareConsumerConfig.of(**settings)` or `ShareConsumerConfig.from_kafka({...})`.
+
+    Both raise ConfigError for an unknown name, a wrong type, a value out of bounds, and settings that contradict each
+    other.
+    """
 
     # fmt: off
     group: str = row("group.id", "sent", "", "The share group to join.")

@@ -122,8 +122,15 @@ class ShareRecords:
             for offset in columns.offsets:
                 self._types[offset - first_offset] = PENDING
 
-    topic = property(lambda self: self.columns.topic)
-    partition = property(lambda self: self.columns.partition)
+    @property
+    def topic(self) -> str:
+        """The topic of the batch."""
+        return self.columns.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the batch's partition."""
+        return self.columns.partition
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -148,7 +155,10 @@ class ShareRecords:
         )
 
     def to_arrow(self) -> "pa.RecordBatch":
-        """The records as Arrow, with a column `delivery_count`."""
+        """A pyarrow.RecordBatch with the columns of `RecordColumns.to_arrow`, and `delivery_count` (int16).
+
+        Raises KohortError if pyarrow is not installed.
+        """
         batch = self.columns.to_arrow()
         import pyarrow as pa
 

@@ -4,7 +4,7 @@ from kohort.common.errors import KohortError
 
 
 class JdkMissing(KohortError):
-    """No Java 17 or newer was found; `found` names what was looked at.
+    """No Java 17 or newer was found. `found` is the folder or the program that was tried, if there was one.
 
     Cure:
         Install a JDK 17 or newer, or set `JAVA_HOME`. `kohort broker start --fake` needs none.
@@ -12,7 +12,7 @@ class JdkMissing(KohortError):
 
 
 class JarsUnavailable(KohortError):
-    """Apache Kafka's jars could not be resolved, or what arrived is not what it was when it was first seen.
+    """Apache Kafka's jars could not be resolved, or a file does not have its pinned SHA-256.
 
     Cure:
         Connect to Maven Central once, or put the jars into the cache. Remove the cache folder after a failed check.

@@ -84,7 +84,7 @@ class Laid:
 
 
 class FaultProxy:
-    """Listens on 127.0.0.1 and forwards to `upstream` ("host:port", may be set later); see the head of this file.
+    """A TCP proxy on 127.0.0.1 that forwards to `upstream` ("host:port", may be set later), with faults on demand.
 
     All randomness comes from `seed`. One thread of its own; every method may be called from any thread.
     """
@@ -368,9 +368,10 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 class ProxiedCluster:
-    """A RealCluster whose brokers are reached through a FaultProxy each; options as for RealCluster.
+    """A RealCluster of `count` brokers, each behind a FaultProxy. Close it, or use it in a `with`.
 
-    `bootstrap` names the proxies; `proxies[i]` stands before `cluster.nodes[i]`; `cluster.bootstrap` goes round them.
+    `bootstrap`: the addresses of the proxies. `proxies[i]`: that of `cluster.nodes[i]`. `cluster.bootstrap`:
+    those of the brokers. `seed`: of the first proxy. `options`: those of RealCluster, whose errors it raises.
     """
 
     def __init__(self, count: int = 1, *, seed: int = 0, **options: Any) -> None:

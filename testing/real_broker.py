@@ -230,7 +230,7 @@ class RealCluster:
 
 
 class RealBroker(RealCluster):
-    """A cluster of one, with the signals at hand; every option of RealCluster works here."""
+    """A RealCluster of one broker, which can be killed, paused and started again. Options and errors are the same."""
 
     def __init__(
         self,

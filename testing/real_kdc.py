@@ -74,18 +74,24 @@ class RealKdc:
     # --- principals
 
     def add(self, principal: str, password: str | None = None) -> None:
-        """Creates a principal, with a password or a random key."""
+        """Create a principal, with a password or a random key. Raises KdcStartError if it exists."""
         self._admin(f"addprinc {f'-pw {password}' if password else '-randkey'} {principal}")
 
     def keytab(self, *principals: str) -> Path:
-        """A new file with new keys of principals; their former keys become invalid."""
+        """Return a new keytab file with new keys of principals. Their former keys become invalid.
+
+        Raises KdcStartError for an unknown principal.
+        """
         path = self._fresh("keytab")
         for principal in principals:
             self._admin(f"ktadd -k {path} {principal}")
         return path
 
     def tickets(self, principal: str, password: str, *, lifetime_s: int = 3600) -> str:
-        """As kinit gets them; where they are, as KRB5CCNAME has it."""
+        """Request a ticket for `lifetime_s` seconds as kinit does. Returns its cache as a value for KRB5CCNAME.
+
+        Raises KdcStartError if the KDC refuses.
+        """
         cache = f"FILE:{self._fresh('tickets')}"
         self._run("kinit", "-c", cache, "-l", f"{lifetime_s}s", principal, response=password)
         return cache
@@ -93,7 +99,7 @@ class RealKdc:
     # --- its life
 
     def start(self, *, clock_ahead_s: int = 0) -> None:
-        """Serve (again), with a clock ahead of the system clock."""
+        """Serve, also after `stop`. The KDC's clock is `clock_ahead_s` seconds ahead. Raises KdcStartError."""
         clock = {"LD_PRELOAD": str(_faketime()), "FAKETIME": f"+{clock_ahead_s}s"} if clock_ahead_s else {}
         command = [str(self._program("krb5kdc")), "-n", "-r", self.realm]
         self._process = Supervised(
@@ -110,7 +116,7 @@ class RealKdc:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Stop serving: until `start()` its port gives no response."""
+        """End the KDC. Its port gives no response until `start`."""
         if self._process is not None:
             self._process.end(signal.SIGTERM, STOP_TIMEOUT_S)
             self._process = None

@@ -63,7 +63,7 @@ _READ_BYTES = 64 << 10
 
 
 class FakeBroker:
-    """A broker for tests; see the head of this file.
+    """A broker in memory with Kafka's wire protocol, for tests. Close it, or use it in a `with`.
 
     `topics`: name to number of partitions. `nodes`: the number of brokers in the cluster. `versions`: API key or name
     to the supported (lowest, highest) version, or None to hide the API. It narrows the versions of the handlers.
@@ -167,7 +167,8 @@ class FakeBroker:
     def control(self, api: int | str, function: ControlFunction, *, times: int | None = None) -> Control:
         """Call `function` for every call of `api` from now on, until it acted `times` times or is removed.
 
-        The first control that returns an action decides. See interventions.py for the actions.
+        It gets a `Call`, and returns an action of `kohort.testing.fake_broker` or None. The first control that returns
+        an action decides. Raises KeyError for an unknown API.
         """
         added = Control(API[api].key, function, times, _list=self._controls)
         self._controls.append(added)

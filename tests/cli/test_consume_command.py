@@ -100,7 +100,7 @@ def test_nothing_to_read_is_said_and_is_no_error(
 ) -> None:
     assert main(["consume", topic, "-b", broker.bootstrap]) == 0
     printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("", "no records in these partitions\n")
+    assert (printed.out, printed.err) == ("", "no records in this range\n")
 
 
 @pytest.fixture
