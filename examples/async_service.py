@@ -55,4 +55,4 @@ async def main(bootstrap: str, topic: str, customers: int = 20) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python examples/async_service.py BOOTSTRAP TOPIC, as in localhost:9092 orders")
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(sys.argv[1], sys.argv[2]))
