@@ -219,7 +219,13 @@ def begin_checkpoint(
         for name, one in record.members.items()
         if (one is known or one.here(now, lease_s)) and (one.epoch, one.generation) == own
     }
-    if known.generation == NO_GENERATION or sum(one.owned for one in ready.values()) < max(1, len(record.initial)):
+    # A static member that was killed is replaced within the generation. Its record stays until its lease ends.
+    holders = {ticket.member, *record.held.values()}
+    replaced = {name for name, one in ready.items() if one.owned and name not in holders}
+    least = max(1, len(record.initial))
+    if _owned(ready, replaced) >= least:
+        ready = {name: one for name, one in ready.items() if name not in replaced}
+    if known.generation == NO_GENERATION or _owned(ready) < least:
         return record  # another member has partitions of this generation, or they are moving
     barrier = Barrier(record.next_sequence, record.epoch, known.generation, tuple(sorted(ready)))
     return replace(
@@ -416,6 +422,10 @@ def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
             newest=known.incarnation,
         )
     return known
+
+
+def _owned(members: Mapping[str, MemberRecord], but: Collection[str] = ()) -> int:
+    return sum(one.owned for name, one in members.items() if name not in but)
 
 
 def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:

@@ -223,6 +223,25 @@ def test_no_barrier_while_a_member_is_missing_or_moves(world: World) -> None:
     assert two.c.begin_checkpoint(two.b, 0).barrier == barrier  # there is one
 
 
+def test_a_static_member_that_was_killed_is_not_waited_for_once_another_process_has_its_tasks(world: World) -> None:
+    two = Two(world)
+    again = two.c.register("another process of a").ticket
+    gone_back(two.c, again, 5, P0)  # brokers give a static member its partitions without another generation
+    barrier = two.c.begin_checkpoint(two.b, 0).barrier
+    assert barrier is not None
+    assert barrier.members == ("another process of a", "b")
+    two.c.contribute(again, barrier, cuts(at(p0=3), b"A"))
+    assert two.c.contribute(two.b, barrier, cuts(at(p1=4), b"B")).newest == barrier.sequence
+
+
+def test_a_member_whose_task_was_taken_late_is_waited_for_until_all_partitions_have_other_owners(world: World) -> None:
+    two = Two(world)
+    two.c.take(two.b, 0, 5, 1, tasks(P0))  # and the group has given it to a
+    barrier = two.c.begin_checkpoint(two.b, 0).barrier
+    assert barrier is not None
+    assert barrier.members == ("a", "b")
+
+
 @pytest.mark.parametrize("how", ["generation", "relaunch", "reset", "deregister"])
 @pytest.mark.proves("I8")
 def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
