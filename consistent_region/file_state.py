@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import uuid
 from collections import deque
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from kohort.consistent_region.offsets import Positions
 KEPT_SNAPSHOTS: Final = 4
 MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own
 _CHUNK: Final = 1 << 20
+_OF_ONE_OWNER: Final = "owner-" + "[0-9a-f]" * 32
+_BEFORE_OWNERS: Final = ("files", "copying", "restoring", "old")
 
 
 class FileState:
@@ -25,6 +28,9 @@ class FileState:
     that name, and the SHA-256 and size of each file. The folder is therefore part of the state: without it, `restore`
     raises ResetFailedError, as it does for a changed copy. A copy appears by rename when all its files are on the disk.
     `kept` complete copies remain, which must be more than the region's `kept_checkpoints`. Copies have mode 0600.
+
+    `files` has another place in each object, since a former owner of the task may still run. `restore` and
+    `reset_initial` remove the files of former owners.
 
     Close or flush files before the handler returns: a copy does not have buffered data. A link to a file is copied as
     that file. A link to a folder is refused.
@@ -36,19 +42,23 @@ class FileState:
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)
         self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.files.mkdir(exist_ok=True)
+        # Only what is here before this owner. A former one that goes on must not remove the files of this one.
+        self._former = [*self._folder.glob(_OF_ONE_OWNER), *(self._folder / name for name in _BEFORE_OWNERS)]
+        self._own = self._folder / f"owner-{uuid.uuid4().hex}"
+        self.files.mkdir(parents=True)
 
     @property
     def files(self) -> Path:
         """The folder in which the handler reads and writes."""
-        return self._folder / "files"
+        return self._own / "files"
 
     def snapshot(self, offsets: Positions) -> bytes:
         """Copy the files. Returns the name of the copy with the listing of its files.
 
         Raises ConfigurationError for a link to a folder, and OSError.
         """
-        copy = self._copied(self.files, self._folder / "copying")
+        self.files.stat()  # `rglob` finds nothing in a folder that is gone, as in an empty one
+        copy = self._copied(self.files, self._own / "copying")
         listing = listed(copy)
         name = hashlib.sha256(canonical(listing)).hexdigest()
         target = self._snapshots / name
@@ -74,17 +84,17 @@ class FileState:
         source = self._snapshots / name
         if not source.is_dir():
             raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self._folder)
-        if listed(source) != listing:
+        if not _has(listed(source), listing):
             raise ResetFailedError("the copy that the checkpoint names is not what it was", folder=source)
-        self._put(self._copied(source, self._folder / "restoring"))
+        self._put(self._copied(source, self._own / "restoring"))
         self._last = name
         self.completed()
 
     def reset_initial(self) -> None:
         """Remove all files. Raises OSError."""
-        empty = self._folder / "restoring"
+        empty = self._own / "restoring"
         shutil.rmtree(empty, ignore_errors=True)
-        empty.mkdir()
+        empty.mkdir(parents=True)
         self._put(empty)
 
     def completed(self) -> None:
@@ -109,8 +119,8 @@ class FileState:
 
     def _copied(self, source: Path, target: Path) -> Path:
         """All of a folder, on the disk."""
-        shutil.rmtree(target, ignore_errors=True)  # what a crash left
-        target.mkdir()
+        shutil.rmtree(target, ignore_errors=True)  # what an error left
+        target.mkdir(parents=True)  # a later owner may have removed all of this one
         for path in sorted(source.rglob("*")):
             there = target / path.relative_to(source)
             if path.is_dir():
@@ -128,26 +138,35 @@ class FileState:
 
     def _put(self, folder: Path) -> None:
         """Make `folder` the files. A crash between leaves none, and the next life begins by going back anyway."""
-        old = self._folder / "old"
+        old = self._own / "old"
         shutil.rmtree(old, ignore_errors=True)
         if self.files.exists():
             os.replace(self.files, old)
         os.replace(folder, self.files)
-        _sync(self._folder)
-        shutil.rmtree(old, ignore_errors=True)
+        _sync(self._own)
+        for one in (old, *self._former):
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def listed(folder: Path) -> dict[str, list[object]]:
-    """Relative name -> [SHA-256, size in bytes] of every file in a folder and below."""
+    """Relative name -> [SHA-256, size in bytes] of every file in a folder and below. An empty folder is `NAME/: []`."""
     found: dict[str, list[object]] = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        if path.is_dir():
+            if not any(path.iterdir()):
+                found[f"{path.relative_to(folder).as_posix()}/"] = []
+        elif path.is_file():
             with path.open("rb") as file:
                 digest = hashlib.sha256()
                 while chunk := file.read(_CHUNK):
                     digest.update(chunk)
             found[path.relative_to(folder).as_posix()] = [digest.hexdigest(), path.stat().st_size]
     return found
+
+
+def _has(found: dict[str, list[object]], listing: dict[str, list[object]]) -> bool:
+    """True if a copy is that of a listing. Listings of older versions lack empty folders."""
+    return found == {**{name: one for name, one in found.items() if name.endswith("/")}, **listing}
 
 
 def _sync(path: Path) -> None:

@@ -66,6 +66,68 @@ def test_a_snapshot_from_before_they_were_marked_is_restored(tmp_path: Path) -> 
     assert read(state) == files
 
 
+def test_empty_folders_come_back_as_they_were(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    write(state, a="equal")
+    for name in ("first", "second"):
+        (state.files / name).mkdir()
+        snapshot = state.snapshot({})
+        (state.files / name).rmdir()
+    state.restore(snapshot, {})
+    assert sorted(path.name for path in state.files.iterdir()) == ["a", "second"]
+    (tmp_path / "snapshots" / named(snapshot) / "second").rmdir()
+    with pytest.raises(ResetFailedError, match="not what it was"):
+        state.restore(snapshot, {})
+
+
+def test_a_snapshot_from_before_empty_folders_were_listed_is_restored(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    write(state, **{"a.txt": "text"})
+    snapshot = state.snapshot({})
+    (tmp_path / "snapshots" / named(snapshot) / "empty").mkdir()
+    state.restore(snapshot, {})
+    assert sorted(path.name for path in state.files.iterdir()) == ["a.txt", "empty"]
+
+
+def test_a_former_owner_that_goes_on_changes_no_file_of_the_next_one(tmp_path: Path) -> None:
+    former = FileState(tmp_path)
+    wanted = fill(former, 1)
+    snapshot = former.snapshot({})
+    owner = FileState(tmp_path)
+    owner.restore(snapshot, {})
+    with pytest.raises(FileNotFoundError):
+        (former.files / "totals.txt").write_text("late")
+    former.restore(snapshot, {})  # it goes back once more, since it has not learned of its loss
+    shutil.rmtree(former.files.parent)
+    former.reset_initial()
+    fill(former, 2)
+    former.completed()
+    assert read(owner) == wanted
+    assert owner.snapshot({}) == snapshot
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_the_next_owner_removes_what_former_ones_left(tmp_path: Path, restored: bool) -> None:
+    for name in ("files", "copying", "restoring", "old"):  # of older versions
+        (tmp_path / name).mkdir()
+    former = FileState(tmp_path)
+    fill(former, 1)
+    snapshot = former.snapshot({})
+    (tmp_path / "owner-of-another-program").mkdir()
+    owner = FileState(tmp_path)
+    owner.restore(snapshot, {}) if restored else owner.reset_initial()
+    left = {"snapshots", "owner-of-another-program", owner.files.parent.name}
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_files_that_were_removed_under_their_owner_are_no_empty_snapshot(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    fill(state, 1)
+    shutil.rmtree(state.files)
+    with pytest.raises(FileNotFoundError):
+        state.snapshot({})
+
+
 @pytest.mark.proves("B-45")
 def test_wherever_a_snapshot_or_a_reset_dies_the_complete_checkpoint_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
