@@ -153,6 +153,7 @@ class RegionMember:
         self._cut_positions: Positions = {}
         self._written = False
         self._since_checkpoint = 0
+        self._counted_at_cut = 0
         self.checkpoint_requested = False
         self._is_cut_requested = False
         self._checkpoint_due_at = inf
@@ -468,6 +469,7 @@ class RegionMember:
     def _on_cut_taken(self, _event: ev.CutTaken) -> None:
         self._responded()
         self._cut_positions = self.offsets.positions()
+        self._counted_at_cut = self._since_checkpoint
         self._is_cut_requested = self.checkpoint_requested
         self._written = False
         self._measured("drain")
@@ -599,7 +601,7 @@ class RegionMember:
         self.metrics["checkpoints_total"] += 1
         if self.settings.commit_point == "checkpoint_complete":
             self._commit = self._cut_positions or None
-        self._since_checkpoint = 0
+        self._since_checkpoint -= self._counted_at_cut
         if self._is_cut_requested:  # a request since the cut is for records that this checkpoint does not have
             self.checkpoint_requested = False
         self._throttled = True

@@ -332,6 +332,21 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
 
 
 @pytest.mark.proves("CR-40")
+def test_records_behind_the_cut_count_for_the_next_checkpoint() -> None:
+    rig = Rig(RegionSettings(trigger=OperatorDriven(3))).reading(*recs(P0, 0, 1, 2, 3, 4, 5, 6))
+    assert rig.handle(2) == recs(P0, 0, 1)
+    rig.barrier()
+    rig.contributed()
+    assert rig.handle(1) == recs(P0, 2)
+    rig.sees(barrier=None, newest=1)
+    assert rig.handle(9) == recs(P0, 3, 4)
+    rig.barrier(2)
+    rig.contributed()
+    rig.sees(barrier=None, newest=2)
+    assert rig.handle(9) == recs(P0, 5, 6)
+
+
+@pytest.mark.proves("CR-40")
 def test_a_failed_checkpoint_counts_from_nothing_too() -> None:
     rig = Rig(RegionSettings(trigger=OperatorDriven(2))).reading(*recs(P0, 0, 1, 2, 3, 4))
     rig.handle(2)
