@@ -3,7 +3,7 @@
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -93,7 +93,13 @@ class KafkaSink:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Have a record written when the checkpoint that this one comes into is complete."""
+        """Have a record written when the checkpoint that this one comes into is complete.
+
+        Raises ValueError for a negative partition or time, which -1 leaves out, and TypeError for a text.
+        """
+        for name, number in (("partition", partition), ("timestamp_ms", timestamp_ms)):
+            if number is not None and number < ABSENT:
+                raise ValueError(f"{name} is not negative: {number} (topic={self._topic})")
         self._selected.append(packed(value, key, headers, partition, timestamp_ms))
 
     def open(self, place: SinkPlace) -> None:
@@ -141,8 +147,9 @@ class KafkaSink:
 
     def close(self) -> None:
         """Close the producers of all tasks. Raises the errors of `Producer.close`."""
-        for task in tuple(self._producers):
-            self._drop(task)
+        with ExitStack() as stack:
+            for task in self._producers:
+                stack.callback(self._drop, task)
 
     # --- inner
 
@@ -337,7 +344,10 @@ def unpacked(data: bytes) -> Iterator[Packed]:
 
 
 def _bytes(text: bytes | None) -> bytes:
-    return _LENGTH.pack(ABSENT) if text is None else _LENGTH.pack(len(text)) + text
+    if text is None:
+        return _LENGTH.pack(ABSENT)
+    data = bytes(memoryview(text))  # the length of a memoryview is that of its items
+    return _LENGTH.pack(len(data)) + data
 
 
 def _known(number: int) -> int | None:

@@ -1,15 +1,18 @@
 """Differences between SQLite and PostgreSQL, as a sink of rows needs them."""
 
+import os
 import sqlite3
 from typing import Any, Final, Protocol
 
 from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.store import file_at
 from kohort.consistent_region.urls import conninfo, veiled
 
 _SETUP_LOCK: Final = 0x6B6F686F7275
 _WAIT_S: Final = 30
-# Lost connections, too many connections, a server that stops or starts, and transactions that lost against others.
-_PASSING: Final = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
+# Lost connections, too many connections, a server that stops or starts, sessions that it ended since they were idle,
+# and transactions that lost against others.
+_PASSING: Final = ("08", "25P03", "53300", "57P01", "57P02", "57P03", "57P05", "40001", "40P01")
 
 _OF_DATA: Final = ("22", "23")  # data exceptions, and violated constraints
 
@@ -30,8 +33,12 @@ class Dialect(Protocol):
         """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
         ...
 
-    def limit(self, connection: Any, patience_s: float) -> None:
-        """End the connection if a response takes `patience_s` longer than the longest wait for a lock."""
+    def prepare(self, connection: Any, patience_s: float) -> None:
+        """Prepare the next transaction. End the connection if a response takes `patience_s` longer than the longest
+        wait for a lock.
+
+        Raises the driver's error if what is written would be in no database that others can open.
+        """
         ...
 
     def errors(self) -> type[Exception]:
@@ -55,6 +62,11 @@ class Dialect(Protocol):
         ...
 
 
+class _SqliteConnection(sqlite3.Connection):
+    path = ""
+    file: tuple[int, int] | None = None
+
+
 class _Sqlite:
     mark = "?"
     begin = "BEGIN IMMEDIATE"
@@ -63,12 +75,18 @@ class _Sqlite:
 
     def connect(self, url: str) -> sqlite3.Connection:
         path = url.removeprefix("sqlite:///")
-        connection = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
+        connection = sqlite3.connect(
+            path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False, factory=_SqliteConnection
+        )
         connection.execute("PRAGMA synchronous=FULL")
+        connection.path = os.path.abspath(path)
+        connection.file = file_at(connection.path)
         return connection
 
-    def limit(self, connection: sqlite3.Connection, patience_s: float) -> None:
-        """A file has no server that could freeze."""
+    def prepare(self, connection: "_SqliteConnection", patience_s: float) -> None:
+        # SQLite notices it by itself, except in a WAL database.
+        if file_at(connection.path) != connection.file:
+            raise sqlite3.OperationalError("the file was unlinked or replaced while it was open")
 
     def errors(self) -> type[Exception]:
         return sqlite3.Error
@@ -109,7 +127,7 @@ class _Postgres:
         waits = {"connect_timeout": 10, "options": f"-c lock_timeout={_WAIT_S}s"}
         return PostgresSession.connect(**{**waits, **conninfo(url)}, autocommit=True)
 
-    def limit(self, connection: Any, patience_s: float) -> None:
+    def prepare(self, connection: Any, patience_s: float) -> None:
         connection.limit_s = _WAIT_S + patience_s
 
     def errors(self) -> type[Exception]:

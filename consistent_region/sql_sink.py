@@ -91,6 +91,8 @@ class SqlSink:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Have a statement run when the checkpoint that this record comes into is complete."""
+        if not isinstance(statement, str):
+            raise ConfigurationError(f"a statement is text, not {type(statement).__name__}")
         if isinstance(values, str | bytes | Mapping):  # of which a list would be letters, numbers, or names
             raise ConfigurationError(
                 f"a statement's values are a sequence, not {type(values).__name__}", hint="in the order of placeholders"
@@ -135,17 +137,20 @@ class SqlSink:
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
-        """The collected statements of a task as JSON. Raises ConfigurationError for a value that no column holds."""
+        """The collected statements of a task as JSON.
+
+        Raises ConfigurationError for text that no database holds, and for a value that no column holds.
+        """
         if not (collected := self._collected.get(task)):
             return b""
         try:
-            for _statement, values in collected:
-                for value in values:
+            for statement, values in collected:
+                for value in (statement, *values):
                     self._check(value)
             return json.dumps(collected, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(
-                f"a statement's values are what JSON and the database hold: {problem}"
+                f"a statement and its values are what JSON and the database hold: {problem}"
             ) from problem
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
@@ -293,5 +298,5 @@ class SqlSink:
     def _opened(self) -> Any:
         if self._connection is None:
             self._connection = self._dialect.connect(self._url)
-        self._dialect.limit(self._connection, self._patience_s)
+        self._dialect.prepare(self._connection, self._patience_s)
         return self._connection

@@ -128,6 +128,15 @@ _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
 ) WITHOUT ROWID"""
 
 
+def file_at(path: str | Path) -> tuple[int, int] | None:
+    """The device and inode of the file at a path; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class SqliteStore:
     """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
@@ -227,19 +236,11 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             self._connection, self._pid = self._opened(), os.getpid()
-            self._file = self._found()
+            self._file = file_at(self.path)
         return self._connection
 
-    def _found(self) -> tuple[int, int] | None:
-        """The device and inode of the file at the path; None if there is none."""
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
     def _check_file(self) -> None:
-        if self._found() != self._file:
+        if file_at(self.path) != self._file:
             # The connection would go on in a file that no later process can open.
             raise StoreLost(
                 "the coordinator's file was unlinked or replaced while it was open",

@@ -5,6 +5,7 @@ import itertools
 import sqlite3
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -386,7 +387,16 @@ def test_statements_of_a_schema_may_take_longer_than_those_of_a_commit(
 
 
 @pytest.mark.parametrize(
-    ("state", "passes"), [("57P01", True), ("08006", True), ("53300", True), ("40P01", True), ("23505", False)]
+    ("state", "passes"),
+    [
+        ("57P01", True),
+        ("57P05", True),
+        ("25P03", True),
+        ("08006", True),
+        ("53300", True),
+        ("40P01", True),
+        ("23505", False),
+    ],
 )
 def test_only_errors_of_a_database_that_is_away_pass(state: str, passes: bool) -> None:
     assert POSTGRES.passes(psycopg.errors.lookup(state)()) is passes
@@ -424,6 +434,24 @@ def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
     with pytest.raises(RegionError, match="database is locked"):
         sink.commit(due(sink), AT)
     other.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_in_wal_mode_that_is_unlinked_or_replaced_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = opened(SqlSink("sqlite:///out.db", schema=SCHEMA))
+    sink.execute("INSERT INTO seen VALUES (1)")
+    with sqlite3.connect("out.db") as database:
+        database.execute("PRAGMA journal_mode=WAL")
+    monkeypatch.chdir("/")
+    sink.commit(due(sink), AT)
+    (tmp_path / "out.db").unlink()
+    if replaced:
+        sqlite3.connect(tmp_path / "out.db").close()
+    with pytest.raises(RegionError, match="unlinked or replaced"):
+        sink.commit(due(sink), Witness(LINEAGE, AT.sequence + 1))
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -916,6 +944,34 @@ def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) 
         assert found == records[: len(found)]  # cut between two records: the frame around it shows it
 
 
+def test_a_record_of_any_bytes_comes_back_whole() -> None:
+    numbers = memoryview(array("i", [1, 2, 3]))
+    data = packed(numbers, bytearray(b"key"), [("name", numbers[::2])], None, None)
+    (record,) = unpacked_records(data)
+    assert record == (bytes(numbers), b"key", [("name", bytes(numbers[::2]))], None, None)
+    with pytest.raises(TypeError):
+        packed("text", None, (), None, None)  # type: ignore[arg-type]
+
+
+def test_an_error_of_one_producer_leaves_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Closing:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+            if self.name == "first":
+                raise OperationTimeout("the abort")
+
+    sink = KafkaSink("localhost:1", "t")
+    monkeypatch.setattr(sink, "_producers", {T0: Closing("first"), TaskId("", 1): Closing("second")})
+    with pytest.raises(OperationTimeout):
+        sink.close()
+    assert sorted(closed) == ["first", "second"]
+
+
 def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="unknown database"):
         SqlSink("mysql://x")
@@ -923,6 +979,9 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         KafkaSink("localhost:1", "t", transactional_id="mine")
     with pytest.raises(ConfigurationError, match="a topic"):
         KafkaSink("localhost:1", "")
+    for wrong_place in ({"partition": -2}, {"timestamp_ms": -2}):  # in a checkpoint they would end each next owner
+        with pytest.raises(ValueError, match="is not negative: -2"):
+            KafkaSink("localhost:1", "t").send(b"value", **wrong_place)
     sink = SqlSink("sqlite:///x.db")
     wrongs: tuple[Any, ...] = ({"n": 7}, "7", b"7")  # SQLite would have stored the name, the letter and the number
     for wrong in wrongs:
@@ -930,9 +989,15 @@ def test_what_cannot_work_is_refused_at_once() -> None:
             sink.execute("INSERT INTO t VALUES (:n)", wrong)
     sink.select(T0)
     assert sink.pre_commit(T0) == b""
-    sink.execute("INSERT INTO t VALUES (?)", (b"bytes",))
-    with pytest.raises(KohortError, match="JSON"):
-        sink.pre_commit(T0)
+    no_statements: tuple[Any, ...] = (None, 7, ["SELECT 1"])  # in a checkpoint they would end each next owner
+    for no_statement in no_statements:
+        with pytest.raises(ConfigurationError, match="a statement is text"):
+            sink.execute(no_statement)
+    for statement, value in (("INSERT INTO t VALUES (?)", b"bytes"), ("INSERT INTO \ud800 VALUES (?)", 7)):
+        sink.execute(statement, (value,))
+        with pytest.raises(ConfigurationError, match="JSON"):
+            sink.pre_commit(T0)
+        sink.abort(T0)
 
 
 def test_after_any_end_of_the_stop_of_a_member_its_sinks_and_its_store_are_closed(
