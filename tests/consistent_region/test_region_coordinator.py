@@ -227,10 +227,13 @@ def test_a_static_member_that_was_killed_is_not_waited_for_once_another_process_
     two = Two(world)
     again = two.c.register("another process of a").ticket
     gone_back(two.c, again, 5, P0)  # brokers give a static member its partitions without another generation
+    idle = two.c.register("idle").ticket
+    two.c.report(idle, 5, 0)
     barrier = two.c.begin_checkpoint(two.b, 0).barrier
     assert barrier is not None
-    assert barrier.members == ("another process of a", "b")
+    assert barrier.members == ("another process of a", "b", "idle")
     two.c.contribute(again, barrier, cuts(at(p0=3), b"A"))
+    two.c.contribute(idle, barrier, {})
     assert two.c.contribute(two.b, barrier, cuts(at(p1=4), b"B")).newest == barrier.sequence
 
 

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort import ConsistentRegion, Consumer, TopicPartition
-from kohort.common.errors import KohortError
 from kohort.consistent_region import (
     DictState,
     DueEffects,
