@@ -944,8 +944,9 @@ def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) 
 
 
 def test_a_record_of_any_bytes_comes_back_whole() -> None:
-    numbers = memoryview(array("i", [1, 2, 3]))
-    data = packed(numbers, bytearray(b"key"), [("name", numbers[::2])], None, None)
+    numbers: Any = memoryview(array("i", [1, 2, 3]))
+    key: Any = bytearray(b"key")
+    data = packed(numbers, key, [("name", numbers[::2])], None, None)
     (record,) = unpacked_records(data)
     assert record == (bytes(numbers), b"key", [("name", bytes(numbers[::2]))], None, None)
     with pytest.raises(TypeError):
@@ -978,7 +979,8 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         KafkaSink("localhost:1", "t", transactional_id="mine")
     with pytest.raises(ConfigurationError, match="a topic"):
         KafkaSink("localhost:1", "")
-    for wrong_place in ({"partition": -2}, {"timestamp_ms": -2}):  # in a checkpoint they would end each next owner
+    wrong_places: tuple[dict[str, Any], ...] = ({"partition": -2}, {"timestamp_ms": -2})
+    for wrong_place in wrong_places:  # in a checkpoint they would end each next owner
         with pytest.raises(ValueError, match="is not negative: -2"):
             KafkaSink("localhost:1", "t").send(b"value", **wrong_place)
     sink = SqlSink("sqlite:///x.db")
