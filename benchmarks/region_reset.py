@@ -98,7 +98,7 @@ class InstantConsumer:
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         return dict.fromkeys(times_ms)
 
-    def partitions_for(self, topic: str) -> list[TopicPartition]:
+    def partitions_for(self, topic: str, *, fresh: bool = False) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
 

@@ -565,7 +565,13 @@ class RegionDriver(RebalanceHooks):
 
     def _on_the_log(self, starts: Positions) -> dict[TopicPartition, RegionPosition]:
         self._lineage.check(starts)
-        gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
+        try:
+            gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
+        except TruncationError as error:
+            # The known id may be that of a topic that was deleted. A topic of its name that is new has a shorter log.
+            self.consumer.partitions_for(str(error.place["topic"]), fresh=True)
+            self._lineage.check(starts)
+            raise
         for partition, records in gaps.items():
             log.warning("%s: %d records are gone from the log", partition, records)
         self.gaps |= gaps

@@ -56,8 +56,8 @@ class Lookups(Protocol):
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         """The first offset at or after a time (ms since 1970) in each partition, or None."""
 
-    def partitions_for(self, topic: str) -> Sequence[TopicPartition]:
-        """The partitions of a topic."""
+    def partitions_for(self, topic: str, *, fresh: bool = False) -> Sequence[TopicPartition]:
+        """The partitions of a topic; with `fresh` from a new request."""
 
 
 def beginnings(

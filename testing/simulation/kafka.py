@@ -465,5 +465,5 @@ class SimConsumer:
             world.faults_done += 1
         return breaks
 
-    def partitions_for(self, topic: str) -> list[TopicPartition]:
+    def partitions_for(self, topic: str, *, fresh: bool = False) -> list[TopicPartition]:
         return sorted(self.world.log.offsets)

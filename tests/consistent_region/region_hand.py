@@ -43,6 +43,8 @@ class HandConsumer:
         self.lost_at_seek: set[TopicPartition] = set()
         self.committed_now: dict[TopicPartition, OffsetAndMetadata] = {}
         self.ids = {"t": UUID(int=1)}
+        self.fresh_ids: dict[str, UUID] = {}
+        self.end = 10_000
         self.epochs = {P0: 0, P1: 0}
         self.positions: dict[TopicPartition, int] = {}
         self.polls = 0
@@ -105,12 +107,14 @@ class HandConsumer:
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 10_000)
+        return dict.fromkeys(partitions, self.end)
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         return dict.fromkeys(times_ms)
 
-    def partitions_for(self, topic: str) -> list[TopicPartition]:
+    def partitions_for(self, topic: str, *, fresh: bool = False) -> list[TopicPartition]:
+        if fresh:
+            self.ids |= self.fresh_ids
         return [P0, P1]
 
 

@@ -415,6 +415,20 @@ def test_a_manifest_names_topics_and_epochs_and_a_topic_created_again_is_refused
 
 
 @pytest.mark.proves("CR-74", "B-39")
+@pytest.mark.parametrize(("known_later", "error"), [(2, TopicRecreatedError), (1, TruncationError)])
+def test_a_shorter_log_is_one_of_a_topic_created_again_if_new_metadata_has_another_id(
+    known_later: int, error: type[Exception]
+) -> None:
+    hand = alone()
+    hand.lost()
+    hand.consumer.end = 1
+    hand.consumer.fresh_ids = {"t": UUID(int=known_later)}
+    hand.assigned(P0, P1, generation=6)
+    with pytest.raises(error):
+        hand.turn(20)
+
+
+@pytest.mark.proves("CR-74", "B-39")
 def test_a_topic_created_again_is_refused_at_an_assignment_without_a_reset() -> None:
     hand = alone()
     again = Hand(hand.coordinator.store, "a")  # type: ignore[arg-type]

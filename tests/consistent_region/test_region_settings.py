@@ -258,7 +258,7 @@ class Logs:
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         return {one: Listed(70) if one == P0 else None for one in times_ms}
 
-    def partitions_for(self, topic: str) -> list[TopicPartition]:
+    def partitions_for(self, topic: str, *, fresh: bool = False) -> list[TopicPartition]:
         return [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
