@@ -55,11 +55,10 @@ class KeyedTurn:
         if now - self._committed_at >= COMMIT_S and (due := self.jobs.due()):
             self.consumer.commit_async(due, partial(self._on_commit, due))
             self._committed_at = now
-        assignment = self.consumer.assignment
-        full = self.jobs.full & assignment
+        full = self.jobs.full & self.consumer.assignment
         if full != self._paused:
             self.consumer.pause(full)
-            self.consumer.resume(assignment - full)
+            self.consumer.resume(self._paused - full)  # also one that is revoked, since it may be assigned again
             self._paused = full
 
     def last_commit(self) -> tuple[Offsets, ...] | None:
@@ -71,7 +70,7 @@ class KeyedTurn:
 
     def _give_back(self) -> None:
         assignment = self.consumer.assignment
-        self.consumer.resume(self._paused & assignment)
+        self.consumer.resume(self._paused)
         # Else the next run would commit offsets behind these records.
         for partition, offset in self.jobs.unfinished().items():
             if partition in assignment:

@@ -17,7 +17,7 @@ from kohort.fastpath import Record
 from kohort.network.errors import ConfigError, UnknownTopic
 from kohort.protocol.apis.describe_configs import DescribeConfigsResourceResult
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, OffsetState
+from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 
 PATIENCE_S = 60.0
@@ -421,6 +421,46 @@ def test_a_consumer_that_a_run_has_paused_reads_on_after_it(fake: FakeBroker, mo
         assert consumer.paused() == {}
         run(consumer, handler, stop=again)
     assert seen == Counter(range(50))
+
+
+@pytest.mark.proves("W-06", "W-07")
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_paused_partition_that_an_eager_rebalance_returns_is_read_on(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    """`stops`: the run ends while the partition is not assigned, and another one goes on."""
+    fill(fake, 50)
+    seen, paused, stop, held = Counter[int](), threading.Event(), threading.Event(), Hold()
+
+    def handler(record: Record) -> None:
+        paused.wait(PATIENCE_S)
+        seen[record.offset] += 1
+
+    with consumer_of(fake, assignors=["range"]) as consumer:
+        pause, poll = consumer.pause, consumer.poll
+
+        def pause_and_join(partitions: Any) -> None:
+            pause(partitions)
+            if not paused.is_set():
+                fake.control("JoinGroup", lambda _call: held)
+                consumer.enforce_rebalance()
+                paused.set()
+
+        def poll_before_join(timeout_s: float) -> Any:
+            if paused.is_set() and not consumer.assignment:
+                (stop.set if stops and not held.released.is_set() else held.release)()
+            return poll(timeout_s)
+
+        monkeypatch.setattr(consumer, "pause", pause_and_join)
+        monkeypatch.setattr(consumer, "poll", poll_before_join)
+        stop_when(lambda: len(seen) == 50, stop)
+        run(consumer, handler, concurrency=1, stop=stop)
+        if stops:
+            assert len(seen) < 50
+            stop.clear()
+            held.release()
+            run(consumer, handler, concurrency=1, stop=stop)
+    assert len(seen) == 50
 
 
 @pytest.mark.proves("W-05", "W-06")
