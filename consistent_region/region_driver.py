@@ -43,6 +43,7 @@ from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
+from kohort.network.arguments import check_returned
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
 
@@ -658,11 +659,11 @@ class RegionDriver(RebalanceHooks):
         state = self.states.select(self.task_map.task_of(partition_of(records)))
         try:
             if self.batch_records is not None:
-                handler(records, state)
+                check_returned(handler(records, state), "handler")
                 done = len(records)
             else:
                 for record in records:
-                    handler(record, state)
+                    check_returned(handler(record, state), "handler")
                     done += 1
                     if member.checkpoint_requested or clock() >= until:
                         break

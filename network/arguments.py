@@ -1,7 +1,7 @@
 """Validates arguments of public methods. A (topic, partition) tuple is accepted as a TopicPartition."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from operator import index
 from typing import Any
 
@@ -197,7 +197,25 @@ def function_given(function: Callable[..., object], field: str) -> None:
     if not callable(function):
         raise TypeError(f"{field} is a function, not {function!r}")
     if is_async(function):
-        raise TypeError(f"{field} is a plain function: a coroutine function is not awaited here")
+        raise _not_awaited(field)
+
+
+def not_awaited(result: object, field: str) -> TypeError | None:
+    """The error of a function that has returned a coroutine, as a lambda may. None for any other result."""
+    if result is None or not isinstance(result, Coroutine):
+        return None
+    result.close()
+    return _not_awaited(field)
+
+
+def check_returned(result: object, field: str) -> None:
+    """Raises the error of `not_awaited`."""
+    if (error := not_awaited(result, field)) is not None:
+        raise error
+
+
+def _not_awaited(field: str) -> TypeError:
+    return TypeError(f"{field} is a plain function: a coroutine function is not awaited here")
 
 
 def callback_given(callback: Callable[..., object] | None, field: str) -> None:

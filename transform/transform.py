@@ -10,7 +10,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.coordinator_client import CommitFailed, Consumer, WakeupError
 from kohort.fastpath import RecordColumns
-from kohort.network.arguments import callback_given, function_given
+from kohort.network.arguments import callback_given, check_returned, function_given
 from kohort.network.backoff import Backoff
 from kohort.network.errors import ConfigError, OperationTimeout
 from kohort.producer import Producer, TransactionAborted
@@ -153,7 +153,7 @@ class Transform:
             producer.begin()  # raises TransactionAborted after an abort that timed out, until the next abort
             offsets: dict[TopicPartition, Any] = {}
             for columns in slices:
-                self._handler(columns, producer)
+                check_returned(self._handler(columns, producer), "handler")
                 offsets |= columns.next_offsets
             producer.send_offsets(offsets, consumer.group_metadata())
             self._commit(producer)

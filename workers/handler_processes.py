@@ -27,11 +27,6 @@ def check_handler(handler: Callable[[Record], object]) -> None:
         ) from problem
 
 
-def call(handler: Callable[[Record], object], record: Record) -> None:
-    """Call a handler in its process. What it returns stays there, since it may be nothing that pickle can send."""
-    handler(record)
-
-
 def _begin() -> None:
     """Leave signals to the run, which ends its handlers in order, and end with its process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,5 +1,6 @@
 """`run`: handlers on threads or in processes. The caller's thread owns the consumer, and starts and settles jobs."""
 
+import _thread
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.hooks import Assigned, HookResult, Lost, Offsets, Revoked
 from kohort.fastpath import Record
-from kohort.network.arguments import function_given
+from kohort.network.arguments import function_given, not_awaited
 from kohort.network.client_config import shared_settings
 from kohort.network.process_exit import on_sigterm
 from kohort.producer import Producer
@@ -67,7 +68,8 @@ def run(
 
     Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
     commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a coroutine function
-    as `handler`, which only `run_async` awaits, and with `processes` for a handler that no process can import.
+    as `handler`, or a coroutine that it returns, which only `run_async` awaits. With `processes`, also for a handler
+    that no process can import.
     """
     check_arguments(consumer, handler, retry, concurrency, max_held)
     function_given(handler, "handler")
@@ -84,7 +86,8 @@ def run(
             letters = DeadLetters(producer, dead_letter, consumer.config.group or "")
         state = RunState(turn.jobs, retry, letters, max_held)
         work = stack.enter_context(_Handlers(state, handler, concurrency, processes=processes))
-        stack.enter_context(on_sigterm(stop.set))
+        # On another thread: one that is in `stop.set` when the signal comes has the lock of `stop`.
+        stack.enter_context(on_sigterm(partial(_thread.start_new_thread, stop.set, ())))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
         try:
@@ -119,24 +122,31 @@ def _finish(consumer: Any, turn: Any) -> None:
             log.warning("the last commit failed, so its records are handled again: %s", error)
 
 
+def _call(handler: Handler, record: Record) -> TypeError | None:
+    """Call a handler, in its process. What it returns stays there, since it may be nothing that pickle can send.
+
+    Returns the error of a handler that is not awaited. It ends the run, while errors of handlers are failures.
+    """
+    return not_awaited(handler(record), "handler")
+
+
 class _Handlers:
     """The handlers of a state on threads or in processes. Twice the concurrency is started, so that none of them waits
     for the caller."""
 
     def __init__(self, state: RunState, handler: Handler, concurrency: int, *, processes: bool) -> None:
         self.state = state
-        self._call: Callable[[Record], object] = handler
+        self._handler = handler
         self._most = 2 * concurrency
         self._pool: Executor
         if processes:
-            from kohort.workers.handler_processes import call, handler_processes
+            from kohort.workers.handler_processes import handler_processes
 
-            self._call = partial(call, handler)
             self._pool = handler_processes(concurrency)
         else:
             self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
-        self._finished: SimpleQueue[tuple[Job, Future[object]]] = SimpleQueue()
-        self._futures: set[Future[object]] = set()
+        self._finished: SimpleQueue[tuple[Job, Future[TypeError | None]]] = SimpleQueue()
+        self._futures: set[Future[TypeError | None]] = set()
 
     def __enter__(self) -> "_Handlers":
         return self
@@ -147,12 +157,12 @@ class _Handlers:
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
         while self.state.running < self._most and (job := self.state.start()) is not None:
-            future = self._pool.submit(self._call, job.record)
+            future = self._pool.submit(_call, self._handler, job.record)
             self._futures.add(future)
             future.add_done_callback(partial(self._put, job))
         return self.state.jobs.blocked
 
-    def _put(self, job: Job, future: Future[object]) -> None:
+    def _put(self, job: Job, future: Future[TypeError | None]) -> None:
         self._finished.put((job, future))
 
     def settle(self, timeout_s: float = 0.0) -> None:
@@ -163,17 +173,18 @@ class _Handlers:
                 self._settle(*self._finished.get_nowait())
         self.state.tick(monotonic())
 
-    def _settle(self, job: Job, future: Future[object]) -> None:
+    def _settle(self, job: Job, future: Future[TypeError | None]) -> None:
         self._futures.discard(future)
         if future.cancelled():
             self.state.cancelled(job)
             return
         error = future.exception()
-        if error is not None and (isinstance(error, BrokenExecutor) or not isinstance(error, Exception)):
+        ends = future.result() if error is None else error
+        if ends is not None and (error is None or isinstance(ends, BrokenExecutor) or not isinstance(ends, Exception)):
             self.state.cancelled(job)
             if self.state.stopping:
                 return  # the run ends with the first of them
-            raise error
+            raise ends
         self.state.finished(job, error, monotonic())
 
     def end(self, timeout_s: float) -> None:

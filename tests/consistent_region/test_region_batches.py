@@ -116,6 +116,23 @@ def test_a_batch_that_its_handler_refuses_ends_the_member_with_its_place() -> No
     assert hand.member.offsets.next_of(P0).offset == 0  # type: ignore[union-attr]
 
 
+async def awaited() -> None:
+    """Nothing awaits it, so its records would be counted without effects."""
+
+
+@pytest.mark.parametrize("batch_records", [None, 9])
+def test_a_coroutine_that_a_handler_returns_ends_the_member(batch_records: int | None) -> None:
+    hand = Hand(MemoryStore(), batch_records=batch_records)
+    hand.conductor.handler = lambda _records, _state: awaited()
+    hand.assigned(P0)
+    with pytest.raises(
+        RegionError, match="TypeError: handler is a plain function: a coroutine function is not"
+    ) as raised:
+        hand.reads(P0, 3, 4)
+    assert (raised.value.place["partition"], raised.value.place["offset"]) == (0, 3)
+    assert hand.member.offsets.next_of(P0).offset == 0  # type: ignore[union-attr]
+
+
 def test_partitions_that_move_take_their_batches_along() -> None:
     rig = Rig(RegionSettings(hand_over=True)).reading(*recs(R0, 0, 1), starts={R0: 0})
     rig.step(polled(*recs(R0, 2, 3)))

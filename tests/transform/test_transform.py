@@ -318,6 +318,14 @@ def test_what_cannot_be_called_or_is_not_awaited_is_refused(given: dict[str, Any
         Transform("b:1", group="g", name="n", topics=["words"], **{"handler": shout, **given})
 
 
+def test_a_coroutine_that_a_handler_returns_is_an_error_and_its_records_are_not_committed(fake: FakeBroker) -> None:
+    with Life(fake, handler=lambda *given: awaited(*given)) as life:
+        life.ended()
+    assert isinstance(life.error, TypeError)
+    assert "handler is a plain function: a coroutine function is not awaited here" in str(life.error)
+    assert stored(fake) == 0
+
+
 def test_stop_before_run_and_wrong_settings(fake: FakeBroker) -> None:
     transform = Transform(fake.bootstrap, group="g", name="n", topics="words", handler=shout)
     transform.stop()

@@ -29,6 +29,15 @@ def note_and_return_a_lock(record: Record) -> object:
     return threading.Lock()
 
 
+async def nothing() -> None:
+    """A coroutine that no process awaits."""
+
+
+def return_a_coroutine(_record: Record) -> object:
+    """Return what only `run_async` awaits."""
+    return nothing()
+
+
 def die(record: Record) -> None:
     """End the process as if the system had killed it."""
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))

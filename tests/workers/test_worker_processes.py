@@ -71,6 +71,14 @@ def test_what_a_handler_returns_stays_in_its_process(fake: FakeBroker, tmp_path:
     assert totals == RunTotals(done=2)
 
 
+def test_a_coroutine_that_a_handler_returns_in_its_process_ends_the_run(fake: FakeBroker, tmp_path: Path) -> None:
+    fill(fake, tmp_path, 2)
+    stop = stopped_when(lambda: fake.share_states(GROUP, TOPIC, 0)[0] == 2)
+    with share(fake) as consumer, pytest.raises(TypeError, match="a coroutine function is not awaited here"):
+        run(consumer, process_handlers.return_a_coroutine, concurrency=1, processes=True, retry=QUICK, stop=stop)
+    assert fake.share_states(GROUP, TOPIC, 0)[0] == 0
+
+
 def test_a_handler_that_no_process_can_import_is_refused(fake: FakeBroker) -> None:
     with share(fake) as consumer, pytest.raises(TypeError, match="function of a module"):
         run(consumer, lambda _record: None, processes=True, retry=Retry(attempts=1), stop=stopped_when(lambda: True))

@@ -293,8 +293,50 @@ def test_a_handler_of_sigterm_that_python_did_not_set_ends_no_run(
             set_handler(signal.SIGTERM, former)
 
 
+class Interrupted(threading.Event):
+    """Another SIGTERM comes while it is being set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._setting, self._signals = threading.Lock(), 1
+
+    def set(self) -> None:
+        assert self._setting.acquire(timeout=5), "the signal's handler waits for the code that it has interrupted"
+        if self._signals:
+            self._signals -= 1
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().set()
+        self._setting.release()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.proves("W-06")
+def test_a_second_sigterm_during_the_first_one_is_harmless(fake: FakeBroker) -> None:
+    fill(fake, 1)
+    with share(fake) as consumer:
+        assert run(consumer, lambda _record: os.kill(os.getpid(), signal.SIGTERM), stop=Interrupted()).done == 1
+
+
 async def awaited(*_given: object) -> None:
     """A handler for `run_async` only."""
+
+
+@pytest.mark.proves("W-05")
+def test_a_coroutine_that_a_handler_returns_ends_the_run_before_its_record(fake: FakeBroker) -> None:
+    fill(fake, 9)
+
+    def handler(record: Record) -> object:
+        return awaited(record) if record.offset >= 3 else None
+
+    stop = threading.Event()
+    with consumer_of(fake) as consumer:
+        stop_when(lambda: committed(fake) == 9, stop)
+        for _ in range(2):
+            with pytest.raises(TypeError, match="handler is a plain function: a coroutine function is not awaited"):
+                run(consumer, handler, retry=QUICK, dead_letter=DEAD, stop=stop)
+        stop.set()
+    assert committed(fake) == 3
+    assert fake.end_offset(DEAD, 0) == 0
 
 
 @pytest.mark.proves("W-08")
