@@ -5,15 +5,16 @@ A filter on each logger adds missing fields, so a format string may always name 
 logging. A process that has not imported `logging` has no handlers. So kohort does not import it either, which would be
 a tenth of a consumer's start.
 
-A driver's thread keeps its lines (`keep_lines`), and another thread writes them. Handlers are code of the application.
+A driver's thread keeps its lines (`keep_lines`), and another thread writes them. Handlers and filters are code of the
+application. A driver's thread does not wait for the lock of `logging` either. `dictConfig` holds it while it calls the
+constructors of handlers.
 """
 
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from types import ModuleType
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
@@ -59,13 +60,14 @@ def set_log_context(fields: LogContext) -> None:
 
 
 def keep_lines(kept: "deque[logging.LogRecord] | None") -> None:
-    """Have the lines of the calling thread kept there, from now on. No handler is called for them. None: no longer."""
+    """Have the lines of the calling thread kept there, from now on. Nothing is called for them. None: no longer."""
     _here.kept = kept
 
 
 def write_lines(lines: "Iterable[logging.LogRecord]") -> None:
     """Write lines that were kept. What a handler raises is printed, as by handlers of `logging`."""
-    logging = _prepared()
+    import logging
+
     kept = getattr(_here, "kept", None)
     keep_lines(None)  # the thread may be the one that kept them, if the system starts no other
     try:
@@ -93,7 +95,7 @@ class _Logger:
     def __getattr__(self, method: str) -> Any:
         if "logging" not in sys.modules:
             return _drop
-        return getattr(_prepared().getLogger(self._name), method)
+        return getattr(_prepared()[self._name], method)
 
 
 def _drop(*_line: object, **_fields: object) -> None:
@@ -129,17 +131,28 @@ class ContextFilter:
             record.msg, record.args = "%s [%s]", (message, text)
 
 
+def prepare() -> None:
+    """Prepare the loggers, if the process has imported `logging`. Later lines take no lock of that module."""
+    if "logging" in sys.modules:
+        _prepared()
+
+
 @cache
-def _prepared() -> ModuleType:
-    """The module `logging`, with the filter on all `LOGGERS`."""
+def _prepared() -> "Mapping[str, logging.Logger]":
+    """All `LOGGERS`, with the filter before those of the application."""
     import logging
 
     logging.getLogger("kohort").addHandler(logging.NullHandler())
-    shared = ContextFilter()
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(shared)
-    return logging
+    shared, found = ContextFilter(), {name: logging.getLogger(name) for name in LOGGERS}
+    for one in found.values():
+        one.filters.insert(0, shared)
+        one.isEnabledFor = partial(_is_enabled, one)  # type: ignore[method-assign]
+    return found
 
 
-if "logging" in sys.modules:
-    _prepared()
+def _is_enabled(logger: "logging.Logger", level: int) -> bool:
+    """As the method of `logging`, which takes a lock for the first line of a level."""
+    return not logger.disabled and logger.manager.disable < level >= logger.getEffectiveLevel()
+
+
+prepare()

@@ -5,7 +5,6 @@ instance. While it waits, it holds its own lock. A driver that waited for either
 """
 
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.common.log_context import write_lines
@@ -14,6 +13,7 @@ from kohort.network.promise import Helpers, Promise
 if TYPE_CHECKING:
     import logging
     from collections import deque
+    from collections.abc import Iterator
 
 PATIENCE_S: Final = 0.2
 """The time that a driver waits for its lines. Usual handlers are done sooner, before a caller is woken."""
@@ -28,19 +28,25 @@ class LogWriter:
         self._writing: Promise[None] | None = None
 
     def write(self) -> None:
-        """Have the kept lines written. While a handler is busy with earlier ones, they are kept."""
+        """Have the kept lines written. While a handler is busy with earlier ones, they are kept and follow them."""
         if self._writing is None or self._writing.done():
-            self._hand_over()
+            self._start()
 
     def end(self) -> None:
         """Have the last lines written."""
         if self._kept:
-            self._hand_over()
+            self._start()
         self._helpers.stop()
 
-    def _hand_over(self) -> None:
-        lines = list(self._kept)
-        self._kept.clear()
-        self._writing = self._helpers.start(partial(write_lines, lines))
+    def _start(self) -> None:
+        self._writing = self._helpers.start(self._write)
         with suppress(TimeoutError):
             self._writing.exception(PATIENCE_S)
+
+    def _write(self) -> None:
+        write_lines(self._lines())
+
+    def _lines(self) -> "Iterator[logging.LogRecord]":
+        with suppress(IndexError):
+            while True:
+                yield self._kept.popleft()

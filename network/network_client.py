@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
-from kohort.common.log_context import logger, set_log_context
+from kohort.common.log_context import logger, prepare, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import DriverFields, IdleConnection, Lease, Poller
 from kohort.network._samples import Counters
@@ -174,6 +174,7 @@ class Driver(DriverFields, Generic[C]):
 
     def start(self) -> None:
         """Have a loop give it turns. An interrupt before the end of this call leaves it without a turn."""
+        prepare()  # on the caller's thread, which may have the lock of `logging`
         run_uninterrupted(self._start)
         self.wakeup()
 

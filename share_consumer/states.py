@@ -2,7 +2,7 @@
 
 A share group has no revocation. The coordinator puts a member on its newest assignment at once, and several members may
 have one partition. So the machine has no state in which the member waits for a hook or for other members. An absent
-pair is a defect of kohort (`after` raises). `share_member.py` decides on triggers.
+pair is a defect of kohort (`IllegalTransition`). `share_member.py` decides on triggers.
 """
 
 from collections.abc import Mapping

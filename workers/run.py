@@ -130,6 +130,16 @@ def _call(handler: Handler, record: Record) -> TypeError | None:
     return not_awaited(handler(record), "handler")
 
 
+def _outcome(future: Future[TypeError | None]) -> tuple[Exception | None, BaseException | None]:
+    """The failure of a handler, and the error that ends the run."""
+    error = future.exception()
+    if error is None:
+        return None, future.result()
+    if isinstance(error, BrokenExecutor) or not isinstance(error, Exception):
+        return None, error
+    return error, None
+
+
 class _Handlers:
     """The handlers of a state on threads or in processes. Twice the concurrency is started, so that none of them waits
     for the caller."""
@@ -178,14 +188,13 @@ class _Handlers:
         if future.cancelled():
             self.state.cancelled(job)
             return
-        error = future.exception()
-        ends = future.result() if error is None else error
-        if ends is not None and (error is None or isinstance(ends, BrokenExecutor) or not isinstance(ends, Exception)):
+        failure, end = _outcome(future)
+        if end is not None:
             self.state.cancelled(job)
             if self.state.stopping:
                 return  # the run ends with the first of them
-            raise ends
-        self.state.finished(job, error, monotonic())
+            raise end
+        self.state.finished(job, failure, monotonic())
 
     def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended."""

@@ -251,6 +251,40 @@ def test_a_handler_that_waits_holds_up_no_client(handle: Callable[[Callable[[str
     assert all(waits)
 
 
+def test_a_line_waits_for_no_configuration_of_logging() -> None:
+    """`dictConfig` has the lock while it makes handlers, which may use a client."""
+    code = """
+from kohort import Producer
+from kohort.testing import FakeBroker
+import logging
+logging.basicConfig(level="INFO")
+with FakeBroker(topics={"t": 1}) as fake, logging._lock, Producer(fake.bootstrap) as producer:
+    producer.send("t", b"0").result(30)
+    fake.disconnect()
+    producer.send("t", b"1").result(30)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "connection ended" in done.stderr
+
+
+def test_filters_of_the_application_see_a_kept_line_once_and_where_it_is_written() -> None:
+    code = """
+import logging
+from collections import deque
+seen = []
+log = logging.getLogger("kohort.driver")
+log.addFilter(lambda line: seen.append(line.getMessage()) is None)
+from kohort.common.log_context import keep_lines, write_lines
+kept = deque()
+keep_lines(kept)
+log.warning("one")
+assert seen == []
+write_lines(kept)
+assert seen == ["one"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 def test_a_handler_that_raises_ends_no_client(
     handle: Callable[[Callable[[str], object]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,7 +326,7 @@ def test_lines_are_kept_while_a_handler_is_busy_and_written_in_their_order(
             logger.info("%d", number)
             writer.write()
         goes_on.set()
-        wait_until(lambda: bool(written))
+        wait_until(lambda: len(written) == MOST + 1)  # without another call
     finally:
         keep_lines(None)
         writer.end()
