@@ -633,7 +633,8 @@ def decode(
 
     `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch. `columns.corrupt` lists the skipped
     batches with their `resumed_at` offsets, except those before `from_offset`. A batch with an impossible length is
-    always raised, because the next one is not found. A skipped batch may be the marker of an aborted transaction. The
+    always raised, because the next one is not found. So is one behind which the buffer ends before the position, since
+    an equal request has an equal response. A skipped batch may be the marker of an aborted transaction. The
     columns end behind it if one is open. Fetch again from `next_offset` then, because that response has a new list.
 
     `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt last batch of the buffer is
@@ -656,6 +657,7 @@ def decode(
     cdef const uint8_t *end = p + source.view.len
     cdef int64_t size, reached
     cdef list corrupt = []
+    cdef object passed = None
     cdef _Decoder decoder = _Decoder.__new__(_Decoder)
     decoder.store = Store(count_records(p, end))
     decoder.store.buffers.append(exporter)
@@ -684,13 +686,15 @@ def decode(
             except CorruptRecord as error:
                 if on_corrupt == "raise":
                     raise
-                decoder.reached = reached
+                decoder.reached, passed = reached, error
                 decoder.next_offset = error.resumed_at = decoder.behind_corrupt(p, size, end)
                 if error.resumed_at > from_offset:
                     corrupt.append(error)
                     if decoder.aborting or decoder.pending and decoder.pending[0][0] < decoder.next_offset:
                         break  # if it was a marker, its producer would count as aborted behind it
             p += size
+        if passed is not None and decoder.next_offset == from_offset < INT64_MAX and not decoder.full:
+            raise passed
     except CorruptRecord as error:
         error.decoded = columns_of(decoder.store, topic, partition, decoder.next_offset, tuple(corrupt), False)
         raise

@@ -114,6 +114,7 @@ def decode(
     aborting: set[int] = set()
     records: list[PlainRecord] = []
     corrupt: list[CorruptRecord] = []
+    passed: CorruptRecord | None = None
     next_offset, reached, at = from_offset, 0, 0
     while (frame := _frame(view[at:], _Place(topic, partition))) is not None:
         at += len(frame)
@@ -137,7 +138,7 @@ def decode(
         except CorruptRecord as error:
             if on_corrupt == "raise":
                 raise
-            reached = before
+            reached, passed = before, error
             next_offset = _behind_corrupt(frame, view[at:], next_offset, before, high_watermark)
             error.resumed_at = next_offset
             if next_offset > from_offset:
@@ -146,6 +147,8 @@ def decode(
                     break  # if it was a marker, its producer would count as aborted behind it
         else:
             next_offset = max(next_offset, batch.next_offset)
+    if passed is not None and next_offset == from_offset < INT64_MAX:
+        raise passed
     return Decoded(tuple(records), next_offset, tuple(corrupt))
 
 

@@ -257,6 +257,17 @@ class TestSkipBatch:
             assert [record.offset for record in read.records] == list(range(max(from_offset, 6), 9))
             assert (read.next_offset, len(read.corrupt)) == (9, corrupt)
 
+    @pytest.mark.proves("B-09")
+    @pytest.mark.parametrize("cut", [8, 87])
+    def test_a_buffer_that_ends_before_the_position_is_an_error(self, decode: Callable[..., Any], cut: int) -> None:
+        """Else an equal request would follow, again and again."""
+        first, second = (bytearray(wire.encode([(b"k", b"v")] * 3, base_offset=at)) for at in (0, 3))
+        first[23:27] = (7).to_bytes(4, "big")
+        with pytest.raises(CorruptRecord) as raised:
+            decode(first + second[:cut], from_offset=3, on_corrupt="skip_batch")
+        assert raised.value.place["offset"] == 0
+        assert decode(first + second, from_offset=3, on_corrupt="skip_batch").next_offset == 6
+
     @pytest.mark.proves("B-17")
     def test_decoding_ends_behind_what_may_be_the_marker_of_an_aborted_transaction(
         self, decode: Callable[..., Any]
