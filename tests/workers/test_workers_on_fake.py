@@ -488,10 +488,16 @@ def test_a_paused_partition_that_an_eager_rebalance_returns_is_read_on(
                 consumer.enforce_rebalance()
                 paused.set()
 
+        def is_revoked() -> bool:
+            return paused.is_set() and not held.released.is_set() and not consumer.assignment
+
         def poll_before_join(timeout_s: float) -> Any:
-            if paused.is_set() and not consumer.assignment:
-                (stop.set if stops and not held.released.is_set() else held.release)()
-            return poll(timeout_s)
+            if is_revoked():
+                held.release()
+            polled = poll(timeout_s)
+            if stops and is_revoked():
+                stop.set()
+            return polled
 
         monkeypatch.setattr(consumer, "pause", pause_and_join)
         monkeypatch.setattr(consumer, "poll", poll_before_join)
