@@ -6,6 +6,7 @@ name or value raises OptionError with the most similar valid one.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -18,7 +19,7 @@ from kohort.coordinator_client import SETTINGS, ConsumerConfig
 from kohort.spark.errors import OptionError
 from kohort.spark.java_patterns import read_differently
 from kohort.spark.java_settings import in_our_words
-from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
+from kohort.spark.plan import EPOCH, PATTERN_ERRORS, Bound, Late, Loss, Point
 
 # Options of batches and streams, of batches only, and of streams only.
 _BOTH = (
@@ -62,6 +63,7 @@ _PLANNED = frozenset(
 _OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
 _PATTERNS_ARE_PYTHONS = "patterns are those of Python's re, not of Java; write it with what both have"
+_WHOLE = "[0-9]{1,19}"  # as many digits as Java's long has
 _FLAGS = re.compile(r"(?:\(\?([imsx]+)\))?(.*)", re.DOTALL)
 FIFTEEN_MINUTES_MS = 15 * 60 * 1000
 _UNITS_US: Mapping[str, int] = MappingProxyType(
@@ -280,7 +282,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
         re.compile(anywhere)
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise OptionError(
             f"not a regular expression: {error}", hint=_PATTERNS_ARE_PYTHONS, option="subscribePattern"
         ) from None
@@ -329,13 +331,10 @@ def _offset(value: Any, option: str, forbidden: int | None) -> Point:
 
 
 def _time(value: Any, option: str) -> datetime:
-    try:
-        time = EPOCH + timedelta(milliseconds=int(value))
-    except (TypeError, ValueError, OverflowError):  # the last is after the year 9999, as microseconds are
-        time = None
-    if time is None or time < EPOCH or isinstance(value, bool | float):
-        raise OptionError(f"{value!r} is not a time in milliseconds since 1970", option=option)
-    return time
+    if re.fullmatch(rf"\s*{_WHOLE}\s*", str(value)):
+        with suppress(OverflowError):  # after the year 9999, as microseconds are
+            return EPOCH + timedelta(milliseconds=int(value))
+    raise OptionError(f"{value!r} is not a time in milliseconds since 1970", option=option)
 
 
 def _json(given: Mapping[str, str], option: str) -> dict[str, Any]:
@@ -362,7 +361,7 @@ def _duration_ms(given: Mapping[str, str], option: str, default: int) -> int:
     text = given.get(option.lower())
     if text is None:
         return default
-    parsed = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    parsed = re.fullmatch(rf"\s*({_WHOLE})\s*([a-z]*)\s*", text.lower())
     if parsed is None or parsed[2] not in _UNITS_US:
         raise OptionError(
             f"{option} must be a time such as 15m, 30s or 500ms, not {text!r}",
@@ -376,6 +375,6 @@ def _number(given: Mapping[str, str], option: str) -> int | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not re.fullmatch(_WHOLE, text) or int(text) < 1:
         raise OptionError(f"{option} must be a whole number above 0, not {text!r}", option=option)
     return int(text)

@@ -33,6 +33,7 @@ Loss = Literal["fail", "skip"]
 Late = Literal["latest", "fail"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS = ("earliest", "latest", "committed")
+PATTERN_ERRORS = (re.error, OverflowError, RecursionError)  # the others are of patterns beyond a limit of Python
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -191,7 +192,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """The pattern. Raises PlanError if it is no regular expression."""
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise PlanError(f"not a regular expression: {error}", pattern=pattern) from error
 
 

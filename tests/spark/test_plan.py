@@ -139,6 +139,7 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
         ({"partitions": [("TOPIC", 3)]}, "no such partition .*partition=3"),
         ({"topics": "TOPIC"}, "one string"),
         ({"topics": []}, "nothing to read"),
+        ({"pattern": "a{99999999999}"}, "not a regular expression"),
     ],
 )
 def test_what_cannot_be_planned_says_why(
