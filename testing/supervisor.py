@@ -43,7 +43,10 @@ def main(driver: int, folder: str, command: list[str]) -> int:
     while child.poll() is None:
         # On Windows the parent may be the launcher of a virtual environment.
         if closed.wait(LOOK_EVERY_S) or (os.name == "posix" and os.getppid() != driver):
-            child.kill()
+            if os.name == "posix":
+                os.killpg(child.pid, signal.SIGKILL)  # a script's own children, too
+            else:
+                child.kill()
             child.wait()
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)

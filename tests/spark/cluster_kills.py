@@ -21,7 +21,7 @@ from kohort.producer import Producer
 from kohort.testing import RealBroker, SparkCluster
 from kohort.testing.topics import create_topic
 from tests.spark.cluster_app import PARTITIONS, RECORDS
-from tests.spark.packed_environment import pack, submit, unpacked
+from tests.spark.packed_environment import ended, pack, submit, unpacked
 
 KINDS = ("rdd", "batch", "stream", "group", "sink", "exactly_once")
 EXACTLY_ONCE = frozenset(KINDS) - {"sink"}
@@ -75,7 +75,7 @@ class App:
         try:
             self._process.wait(60)
         finally:
-            self._process.kill()
+            ended(self._process)
 
 
 def filled(bootstrap: str) -> str:

@@ -1,8 +1,6 @@
 """Spark Connect: a client without a JVM, and a server on a cluster (`make test-cluster`)."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -16,7 +14,7 @@ from kohort.testing import SparkCluster
 from kohort.testing.ports import free_ports
 from tests.spark.cluster_kills import read
 from tests.spark.connect_client import PARTITIONS, RECORDS
-from tests.spark.packed_environment import CLEAN, started
+from tests.spark.packed_environment import CLEAN, ended, started
 from tests.spark_jvm.venvs import python_with
 from tests.support.broker_selection import SelectedBroker
 
@@ -57,8 +55,7 @@ def test_a_client_reads_and_writes_through_a_server(
             )
             assert client.returncode == 0, client.stderr[-4000:] + (tmp_path / "log").read_text()[-4000:]
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+            ended(server)
     found = json.loads((tmp_path / "result.json").read_text())
     assert "did you mean 'subscribe'" in found.pop("misspelt")
     assert "foreachBatch of Spark Connect" in found.pop("exactly once")

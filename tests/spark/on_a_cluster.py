@@ -5,9 +5,7 @@ must pass.
 """
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +22,7 @@ from kohort.testing.spark_cluster import SparkExecutor, running_processes
 from tests.spark.cluster_copies_job import RECORDS as NUMBERS
 from tests.spark.cluster_job import PARTITIONS, RECORDS
 from tests.spark.cluster_kills import read
-from tests.spark.packed_environment import BASE_PYTHON, CLEAN, page_commands, submit, unpacked
+from tests.spark.packed_environment import BASE_PYTHON, CLEAN, ended, page_commands, submit, unpacked
 from tests.support.broker_selection import SelectedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
@@ -62,7 +60,10 @@ def test_without_the_link_the_error_names_the_command(
         PYSPARK_DRIVER_PYTHON=sys.executable,
         PYTHONPATH=str(Path(kohort.__file__).parents[1]),
     )
-    assert job.wait(600) != 0
+    try:
+        assert job.wait(600) != 0
+    finally:
+        ended(job)
     log = (tmp_path / "log").read_text()
     assert f"run: ln -s {sys.prefix} {tmp_path}/environment" in log, log
 
@@ -84,9 +85,7 @@ def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
             (tmp_path / f"{name}.killed").touch()
         assert job.wait(900) == 0, (tmp_path / "log").read_text()
     finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+        ended(job)
     numbers = RECORDS * (RECORDS - 1) // 2
     result = json.loads((tmp_path / "result.json").read_text())
     homes = result.pop("kohort is at")
@@ -125,9 +124,7 @@ def done_with_events(
     try:
         assert job.wait(600) == 0, (folder / "log").read_text()
     finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+        ended(job)
     return dict(json.loads((folder / "result.json").read_text()))
 
 

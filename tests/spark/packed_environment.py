@@ -15,12 +15,13 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 
 import kohort
-from kohort.testing import SparkCluster
+from kohort.testing import SparkCluster, supervisor
 
 ROOT = Path(__file__).parents[2]
 BASE_PYTHON = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
 # Nothing of the checkout and of its environment reaches the cluster's processes.
 CLEAN = {name: value for name, value in os.environ.items() if not re.match(r"PYTHON|PYSPARK|SPARK|VIRTUAL_ENV", name)}
+SUPERVISED = (sys.executable, "-I", "-S", supervisor.__file__)
 
 SMALL = {
     "spark.driver.memory": "512m",
@@ -101,12 +102,17 @@ def submit(
 def started(
     command: str, folder: Path, cluster: SparkCluster, settings: Mapping[str, str], environment: Mapping[str, str]
 ) -> "subprocess.Popen[bytes]":
-    """The page's command with a cluster, in a clean environment. Its output is in `folder/log`."""
+    """The page's command with a cluster, in a clean environment. Its output is in `folder/log`.
+
+    Its processes end with this one, however it ends, and by `ended`.
+    """
     conf = " ".join(f"--conf {name}={value}" for name, value in {**SMALL, **settings}.items())
+    submitted = command.replace("spark://HOST:7077", f"{cluster.url} {conf}")
     with (folder / "log").open("w") as log:
         return subprocess.Popen(
-            ["bash", "-c", command.replace("spark://HOST:7077", f"{cluster.url} {conf}")],
+            [*SUPERVISED, str(os.getpid()), "", "bash", "-c", submitted],
             cwd=folder,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -118,3 +124,10 @@ def started(
                 **environment,
             },
         )
+
+
+def ended(job: "subprocess.Popen[bytes]") -> None:
+    """Kill the processes of a job that still runs."""
+    assert job.stdin is not None
+    job.stdin.close()
+    job.wait()

@@ -1,9 +1,11 @@
 """The jars in the cache: whole, as they were fetched, and refused or fetched again otherwise."""
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -218,3 +220,21 @@ def test_supervisor_needs_nothing_but_the_standard_library_and_passes_the_exit_c
         assert running.stdout is not None
         assert running.stdout.readline().strip().isdigit()
         assert running.wait(120) == 7
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_supervisor_ends_the_processes_of_its_command_too() -> None:
+    from kohort.testing import supervisor
+
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), "", "/bin/sh", "-c"]
+    started = subprocess.Popen(
+        [*command, "sleep 600 & echo $!; wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert started.stderr is not None
+    sleeper = int(started.stderr.readline())
+    try:
+        started.communicate(timeout=100)  # its standard input ends; the end of its outputs means that none is left
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(sleeper, signal.SIGKILL)
+    assert started.returncode == 1
