@@ -22,6 +22,8 @@ from kohort.coordinator_client import (
     RebalanceHooks,
     RebalanceInProgress,
     Revoked,
+    TopicRecreated,
+    UnknownTopic,
     WakeupError,
 )
 from kohort.spark.options import SourceOptions
@@ -77,6 +79,8 @@ class SparkGroupMember(RebalanceHooks):
         self._hook_commit_since: float | None = None  # when a hook returned offsets whose commit is in flight
         self._stopping = False
         self._error: BaseException | None = None
+        # The stream looks for deleted topics at each trigger.
+        self._no_errors = (UnknownTopic, TopicRecreated) if options.skip_lost else ()
         self._changed = threading.Condition()
         # The start offsets are set by on_assigned; the consumer's own reset must only not raise.
         settings = {**options.settings, "auto_offset_reset": "earliest"}
@@ -99,17 +103,17 @@ class SparkGroupMember(RebalanceHooks):
         with self._changed:
             return frozenset(place.topic for place in self._held)
 
-    def forget(self, topics: Collection[str]) -> None:
-        """Drop the positions of deleted topics that the group still assigns.
+    def forget(self, missing: Collection[str], again: Collection[str]) -> None:
+        """Drop the positions of topics that are missing, or were created again, and that the group still assigns.
 
-        A commit for them would be retried until its deadline and then end the membership. A topic that is created
-        again is read from its beginning.
+        A commit for missing ones would be retried until its deadline. A topic that is created again is read from its
+        beginning.
         """
         with self._changed:
             for place, held in self._held.items():
-                if place.topic in topics:
+                if place.topic in missing or place.topic in again:
                     # A new object: the position of a batch under way belongs to the old one.
-                    self._held[place] = _HeldRange(0, 0, held.leaving)
+                    self._held[place] = _HeldRange(0, None if place.topic in again else 0, held.leaving)
 
     def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> TakenRecords:
         """The next micro-batch: the owned partitions, from their positions to the offsets of `choose(positions)`.
@@ -202,7 +206,7 @@ class SparkGroupMember(RebalanceHooks):
             with self._consumer:
                 while not self._stopping:
                     self._commit()
-                    with contextlib.suppress(WakeupError):
+                    with contextlib.suppress(WakeupError, *self._no_errors):
                         self._consumer.poll(POLL_S)
                 self._commit()
         except BaseException as error:
@@ -219,7 +223,7 @@ class SparkGroupMember(RebalanceHooks):
             return
         try:
             self._consumer.commit(_marked(dirty), allow_rewind=True)
-        except (RebalanceInProgress, CommitFailed):
+        except (RebalanceInProgress, CommitFailed, *self._no_errors):
             return  # the next poll calls the hooks for partitions that are no longer owned
         with self._changed:
             for place, offset in dirty.items():
@@ -263,13 +267,7 @@ class SparkGroupMember(RebalanceHooks):
         """
         found = self._consumer.committed(places)
         fresh = tuple(place for place in places if found.get(place) is None)
-        begin = (
-            LogRange(self._consumer, fresh, has_group=True).resolve(
-                self._options.start, "start", self._options.on_late_time
-            )
-            if fresh
-            else {}
-        )
+        begin = self._begin(fresh)
         starts: dict[TopicPartition, _HeldRange] = {}
         for place in places:
             stored, done = found.get(place), self._before.pop(place, None)
@@ -281,6 +279,19 @@ class SparkGroupMember(RebalanceHooks):
                 start = done.stop
             starts[place] = _HeldRange(start, stored.offset, is_foreign=not ours)
         return starts
+
+    def _begin(self, places: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
+        if not places:
+            return {}
+        try:
+            return LogRange(self._consumer, places, has_group=True).resolve(
+                self._options.start, "start", self._options.on_late_time
+            )
+        except UnknownTopic as error:  # deleted since it was assigned
+            left = tuple(place for place in places if place.topic != error.place.get("topic"))
+            if not self._options.skip_lost or left == places:
+                raise
+            return dict.fromkeys(places, 0) | self._begin(left)
 
 
 def _marked(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, UnknownTopic
+from kohort.coordinator_client import UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
 from kohort.spark.offset_json import is_of_group
@@ -35,7 +35,6 @@ class GroupStreamReader(StreamBase):
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
-        self._metadata_consumer: Consumer | None = None
         self._member: SparkGroupMember | None = None
         self._end_of_planner = EndOfPlanner()
         self._target: dict[TopicPartition, int] | None = None
@@ -56,10 +55,15 @@ class GroupStreamReader(StreamBase):
         assert start is not None
         before = unlogged_batch(start)
         if self._member is None:
+            if before == NOTHING:  # a topic that is missing later was deleted
+                places_of(self._consumer(), self._options.topics, ())
             self._end_of_planner.raises_system_exit()
             self._member = SparkGroupMember(self._options, before)
-        self._gone = self._missing(self._member.topics)
-        self._member.forget(self._gone)
+        topics = self._member.topics
+        missing = self._missing(topics)
+        again = self._created_again(topics - missing)
+        self._gone = missing | again
+        self._member.forget(missing, again)
         self._member.finish(JOIN_S)  # Spark plans a batch after the earlier ones are done
         if self._gone and not self._options.skip_lost:
             raise data_loss(
@@ -68,7 +72,7 @@ class GroupStreamReader(StreamBase):
                 topic=min(self._gone),
                 hint="restart the query to read the other topics, or set failOnDataLoss=false",
             )
-        # Without a limit this may be the only request of the run (Trigger.Once).
+        # Without a limit this may be the only request of the run (Trigger.Once). The default is without a limit, too.
         at_once = self._target is not None or isinstance(limit, ReadAllAvailable)
         if at_once and not self._member.wait_for_assignment(JOIN_S):
             return start
@@ -91,11 +95,6 @@ class GroupStreamReader(StreamBase):
             self._metadata_consumer.close()
             self._metadata_consumer = None
 
-    def _consumer(self) -> Consumer:
-        if self._metadata_consumer is None:
-            self._metadata_consumer = Consumer(**self._options.connect)
-        return self._metadata_consumer
-
     def _missing(self, topics: frozenset[str]) -> frozenset[str]:
         there = self._consumer().topics().keys() if len(topics) > 1 else frozenset[str]()
         # A topic that was missing at the last trigger is not waited for again.
@@ -108,7 +107,8 @@ class GroupStreamReader(StreamBase):
             return False
 
     def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
-        known = self._consumer().end_offsets([place for place in positions if place.topic not in self._gone])
+        there = [place for place in positions if place.topic not in self._gone]
+        known = self._of_existing(self._consumer().end_offsets, there)
         self._latest = dict(known)
         lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
         for place, end in lost.items():

@@ -61,6 +61,8 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
             options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms / 1000
         )
         self._latest: Offsets = {}
+        self._metadata_consumer: Consumer | None = None
+        self._topic_ids: dict[str, int] = {}
 
     def getDefaultReadLimit(self) -> Any:
         # Spark passes this limit back to `latestOffset`, unless the trigger has no limit (Trigger.Once).
@@ -81,6 +83,31 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return ends
         return self._pace.ends(before, ends, self._clock(), hurry=hurry)
 
+    def _consumer(self) -> Consumer:
+        if self._metadata_consumer is None:
+            self._metadata_consumer = Consumer(group=self._options.group, **self._options.connect)
+        return self._metadata_consumer
+
+    def _created_again(self, topics: Iterable[str]) -> frozenset[str]:
+        """The topics that have another id than at the last trigger. Call it at each trigger, after new metadata."""
+        before, consumer = self._topic_ids, self._consumer()
+        # Brokers before 2.8 have no ids.
+        self._topic_ids = {topic: consumer.topic_id(topic).int or before.get(topic, 0) for topic in topics}
+        return frozenset(topic for topic, now in self._topic_ids.items() if (before.get(topic) or now) != now)
+
+    def _of_existing(
+        self, request: Callable[[Iterable[TopicPartition]], Offsets], places: Iterable[TopicPartition]
+    ) -> Offsets:
+        """The offsets of partitions. Topics that are deleted meanwhile are left out, if their loss is allowed."""
+        places = sorted(places)
+        try:
+            return request(places)
+        except UnknownTopic as error:
+            left = [place for place in places if place.topic != error.place.get("topic")]
+            if not self._options.skip_lost or left == places:
+                raise
+            return self._of_existing(request, left)
+
     def _pieces(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         least, most = self._options.min_partitions, self._options.max_records_per_partition
         pieces = split(ranges, min_partitions=least, max_records_per_partition=most)
@@ -93,7 +120,6 @@ class StreamReader(StreamBase):
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
-        self._metadata_consumer: Consumer | None = None
         self._target: Offsets | None = None
         self._reached: Offsets | None = None
         self._committed: Offsets | None = None
@@ -131,13 +157,17 @@ class StreamReader(StreamBase):
         if self._unnamed and not self._began:
             raise no_offset("start", self._unnamed[0])
         before = self._reached if start is None else _of_no_group(start)
-        self._there = frozenset(self._places(before))
+        there = self._places(before)
+        again = self._created_again({place.topic for place in there})
+        # As if it were missing at this trigger. The next one reads it from its beginning, as an added topic.
+        self._there = frozenset(place for place in there if place.topic not in again)
         if before is not None:
             self._commit_to_group(before)  # Spark plans a batch after the earlier ones are done
             self._refuse_gone(before, self._there)
         if self._target is None:
-            self._latest = self._consumer().end_offsets(self._there)
+            self._latest = self._of_existing(self._consumer().end_offsets, self._there)
         else:
+            self._target = {place: end for place, end in self._target.items() if place.topic not in again}
             self._latest = {place: end for place, end in self._target.items() if place in self._there}
         first, self._began = start is None and not self._began, True
         if first and self._pace.most is not None:
@@ -148,6 +178,7 @@ class StreamReader(StreamBase):
             self._reached = self._latest
             return logged(self._latest)
         begin = before | self._begin_of_new(before, self._latest)
+        self._latest = {place: end for place, end in self._latest.items() if place in begin}
         self._check(begin, self._latest)
         hurry = self._target is not None
         self._reached = self._latest if first else self._paced(begin, self._latest, limit, hurry=hurry)
@@ -189,12 +220,6 @@ class StreamReader(StreamBase):
             log.warning("the stream's offsets are not committed yet: %s", error)
         else:
             self._committed = there
-
-    def _consumer(self) -> Consumer:
-        if self._metadata_consumer is None:
-            options = self._options
-            self._metadata_consumer = Consumer(group=options.group, **options.connect)
-        return self._metadata_consumer
 
     def _places(self, before: Mapping[TopicPartition, int] | None) -> tuple[TopicPartition, ...]:
         """The partitions of the stream. Topics and partitions may have been added or deleted since the last call.
@@ -262,7 +287,7 @@ class StreamReader(StreamBase):
         if self._there is None:  # a batch is repeated after a restart
             self._there = frozenset(self._places({**before, **ends}))
         self._refuse_gone(added, self._there)
-        begin = self._consumer().beginning_offsets(sorted(added & self._there))
+        begin = self._of_existing(self._consumer().beginning_offsets, added & self._there)
         for place, offset in sorted(begin.items()):
             if offset and not self._options.skip_lost:
                 raise data_loss(

@@ -18,8 +18,17 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark gives a stream its position since 4.2")
 
 from kohort import Admin, Consumer, TopicPartition
-from kohort.coordinator_client import Lost, RebalanceCause, RebalanceReason, Revoked, UnknownTopic
+from kohort.coordinator_client import (
+    Assigned,
+    Lost,
+    RebalanceCause,
+    RebalanceReason,
+    Revoked,
+    TopicRecreated,
+    UnknownTopic,
+)
 from kohort.coordinator_client.offsets import offset_lookups
+from kohort.network import metadata_updater
 from kohort.spark import DataLossError, OffsetRange, OptionError
 from kohort.spark.group_member import MARK, NOTHING, SparkGroupMember, TakenRecords
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
@@ -407,6 +416,118 @@ def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
                 assert reported == {TopicPartition("goes", 0): 2, TopicPartition("stays", 0): 8}
             finally:
                 one.stream.stop()
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("is_known", [False, True], ids=["to the stream", "to the member"])
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_topic_that_is_created_again_is_a_loss_or_read_from_its_beginning(
+    group: str, loss: str, is_known: bool
+) -> None:
+    """Also if its log has reached the position again, and if the member's own metadata has the new topic first."""
+    place = TopicPartition("goes", 0)
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "goes,stays", "group": group}
+        given = there | {"startingOffsets": "earliest", "failOnDataLoss": loss}
+        one = App(SourceOptions.of(given | {"kafka.metadata.max.age.ms": "100"} if is_known else given, streaming=True))
+        try:
+            for _ in range(3):
+                fake.produce("goes", 0, [(None, b"old")])
+            one.execute(one.plan())
+            one.step()
+            fake.delete_topic("goes")
+            fake.create_topic("goes")
+            for _ in range(5):
+                fake.produce("goes", 0, [(None, b"new")])
+            if is_known:
+                _until_metadata_is_requested(fake, 3)
+            if loss == "true":
+                with pytest.raises(TopicRecreated if is_known else DataLossError):
+                    one.step()
+                return
+            assert one.stream.latestOffset(one.at) == one.at
+            assert fake.group(group).offsets[place].offset == 0
+            one.execute(one.plan())
+            one.step()
+            assert [offset for *_, offset in one.seen] == [0, 1, 2, 0, 1, 2, 3, 4]
+            assert fake.group(group).offsets[place].offset == 5
+        finally:
+            one.stream.stop()
+
+
+@pytest.mark.proves("B-39")
+def test_a_member_stays_though_a_topic_that_may_be_lost_is_deleted(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own metadata has the loss first. A topic that was never there is still an error."""
+    for module in (offset_lookups, metadata_updater):
+        monkeypatch.setattr(module, "UNKNOWN_TOPIC_GRACE_S", 0.1)
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.metadata.max.age.ms": "100", "group": group}
+        given = there | {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+        misspelt = App(SourceOptions.of(given | {"subscribe": "misspelt"}, streaming=True))
+        with pytest.raises(UnknownTopic, match="misspelt"):
+            misspelt.step()
+        misspelt.stream.stop()
+        one = App(SourceOptions.of(given | {"subscribe": "goes,stays"}, streaming=True))
+        try:
+            for topic in ("goes", "stays"):
+                fake.produce(topic, 0, [(None, b"value")] * 3)
+            one.execute(one.plan())
+            fake.delete_topic("goes")
+            _until_metadata_is_requested(fake, 5)
+            fake.produce("stays", 0, [(None, b"value")] * 2)
+            assert one.plan()["ranges"] == {"stays": {"0": [3, 5]}}
+        finally:
+            one.stream.stop()
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_goes_while_its_end_is_requested(group: str) -> None:
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "2000", "group": group}
+        given = there | {"subscribe": "goes,stays", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+        one = App(SourceOptions.of(given, streaming=True))
+
+        def goes(_call: Any) -> None:
+            control.remove()
+            fake.delete_topic("goes")
+
+        try:
+            one.stream.latestOffset(one.at, ReadAllAvailable())  # waits for the assignment
+            for topic in ("goes", "stays"):
+                fake.produce(topic, 0, [(None, b"value")] * 3)
+            control = fake.control("ListOffsets", goes)
+            assert one.plan()["ranges"] == {"stays": {"0": [0, 3]}}
+        finally:
+            one.stream.stop()
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_topic_that_is_deleted_before_it_is_assigned(group: str, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkGroupMember, "_live", lambda _member: None)  # the test calls the hooks
+    gone, stays = TopicPartition("gone", 0), TopicPartition("stays", 0)
+    with FakeBroker(topics={"stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "2000", "group": group}
+        given = there | {"subscribe": "gone,stays", "startingOffsets": "earliest", "failOnDataLoss": loss}
+        fake.produce("stays", 0, [(None, b"value")] * 3)
+        fake.trim("stays", 0, 1)
+        member = SparkGroupMember(SourceOptions.of(given, streaming=True))
+        cause = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
+        event = Assigned(frozenset({gone, stays}), frozenset({gone, stays}), 1, cause)
+        with member._consumer:
+            if loss == "true":
+                with pytest.raises(UnknownTopic):
+                    member.on_assigned(event)
+            else:
+                assert member.on_assigned(event) == {gone: 0, stays: 1}
+                assert member.topics == {"gone", "stays"}
+
+
+def _until_metadata_is_requested(fake: FakeBroker, times: int) -> None:
+    requested = threading.Semaphore(0)
+    watch = fake.control("Metadata", lambda _call: requested.release())
+    assert all(requested.acquire(timeout=60) for _ in range(times))
+    watch.remove()
 
 
 @pytest.mark.broker

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -77,6 +78,60 @@ def test_a_topic_that_is_gone_stays_gone_until_it_is_created_again(
     assert stream.latestOffset(left) == {"goes": {"0": 0}} | left
     with pytest.raises(KohortError, match="no such topic"):
         reader(subscribe="goes,misspelt", failOnDataLoss="false").initialOffset()
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("records", [0, 5])
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_topic_that_is_created_again_between_two_triggers_is_a_loss_or_read_from_its_beginning(
+    fake: FakeBroker, reader: Make, records: int, available_now: bool
+) -> None:
+    """Also if its log has reached the position again."""
+    stream, tolerant = reader(), reader(failOnDataLoss="false")
+    for one in (stream, tolerant):
+        if available_now:
+            one.prepareForTriggerAvailableNow()
+        before = one.latestOffset(one.initialOffset())
+    fake.delete_topic("goes")
+    fake.create_topic("goes")
+    for _ in range(records):
+        fake.produce("goes", 0, [(None, b"new")])
+    with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=0\)"):
+        stream.latestOffset(before)
+    left = {"stays": {"0": 1}}
+    assert tolerant.latestOffset(before) == left
+    if available_now:
+        assert tolerant.latestOffset(left) == left  # its end is of the old topic
+        tolerant = reader(failOnDataLoss="false")
+    end = tolerant.latestOffset(left)
+    assert end == {"goes": {"0": records}} | left
+    new = [one for task in tolerant.partitions(left, end) for one in task.value if len(one)]
+    assert new == ([OffsetRange("goes", 0, 0, records)] if records else [])
+    assert tolerant.latestOffset(end) == end
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_goes_while_its_offsets_are_requested_does_not_end_a_tolerant_stream(
+    fake: FakeBroker, reader: Make
+) -> None:
+    def goes_at(request: int) -> None:
+        def goes(_call: object) -> None:
+            if next(requests) == request:
+                control.remove()
+                fake.delete_topic("goes")
+
+        requests = count(1)
+        control = fake.control("ListOffsets", goes)
+
+    left = {"stays": {"0": 1}}
+    for before, request in (({"goes": {"0": 1}} | left, 1), (left, 1), (left, 2)):
+        stream = reader(failOnDataLoss="false")
+        goes_at(request)
+        assert stream.latestOffset(before) == left
+        fake.create_topic("goes")
+    end = stream.latestOffset(left)
+    goes_at(1)
+    assert [one for task in stream.partitions(left, end) for one in task.value if len(one)] == []
 
 
 @pytest.mark.proves("B-39")
