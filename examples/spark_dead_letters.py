@@ -1,8 +1,10 @@
-"""Writes unreadable records with their origin to a dead-letter topic, and the others to Parquet, exactly once.
+"""Writes unreadable records with their origin to a dead-letter topic, and the others to Parquet.
 
 python examples/spark_dead_letters.py localhost:9092 payments payments-dead /tmp/payments
 
-The driver is a member of the group "payments-loader". If the program is started twice, each reads its assignment.
+The driver is a member of the group "payments-loader". If the program is started twice, each reads its assignment, and
+needs a folder of its own. A repeated batch replaces its Parquet files, and writes its dead letters again. After a crash
+the other program may read the last batch of the first one again.
 """
 
 import sys

@@ -3,6 +3,7 @@
 python examples/spark_postgres.py localhost:9092 payments postgresql://localhost/counts /tmp/checkpoint
 
 Spark may repeat a batch, with the same number and the same records. The number is stored already, so nothing is added.
+Empty both tables before a run with a new checkpoint, because its batches have the same numbers again.
 A batch has at most 100,000 offsets. A batch of less than 1,000 offsets starts after 10 s.
 """
 
