@@ -422,7 +422,7 @@ def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
 @pytest.mark.parametrize("is_known", [False, True], ids=["to the stream", "to the member"])
 @pytest.mark.parametrize("loss", ["true", "false"])
 def test_a_topic_that_is_created_again_is_a_loss_or_read_from_its_beginning(
-    group: str, loss: str, is_known: bool
+    group: str, loss: str, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if its log has reached the position again, and if the member's own metadata has the new topic first."""
     place = TopicPartition("goes", 0)
@@ -435,14 +435,15 @@ def test_a_topic_that_is_created_again_is_a_loss_or_read_from_its_beginning(
                 fake.produce("goes", 0, [(None, b"old")])
             one.execute(one.plan())
             one.step()
+            raised = poll_that_raises(one, TopicRecreated, monkeypatch)
             fake.delete_topic("goes")
             fake.create_topic("goes")
             for _ in range(5):
                 fake.produce("goes", 0, [(None, b"new")])
             if is_known:
-                _until_metadata_is_requested(fake, 3)
+                assert raised.wait(60)
             if loss == "true":
-                with pytest.raises(TopicRecreated if is_known else DataLossError):
+                with pytest.raises((DataLossError, TopicRecreated) if is_known else DataLossError):
                     one.step()
                 return
             assert one.stream.latestOffset(one.at) == one.at
@@ -472,8 +473,10 @@ def test_a_member_stays_though_a_topic_that_may_be_lost_is_deleted(group: str, m
             for topic in ("goes", "stays"):
                 fake.produce(topic, 0, [(None, b"value")] * 3)
             one.execute(one.plan())
+            one.step()
+            raised = poll_that_raises(one, UnknownTopic, monkeypatch)
             fake.delete_topic("goes")
-            _until_metadata_is_requested(fake, 5)
+            assert raised.wait(60)
             fake.produce("stays", 0, [(None, b"value")] * 2)
             assert one.plan()["ranges"] == {"stays": {"0": [3, 5]}}
         finally:
@@ -523,11 +526,23 @@ def test_a_topic_that_is_deleted_before_it_is_assigned(group: str, loss: str, mo
                 assert member.topics == {"gone", "stays"}
 
 
-def _until_metadata_is_requested(fake: FakeBroker, times: int) -> None:
-    requested = threading.Semaphore(0)
-    watch = fake.control("Metadata", lambda _call: requested.release())
-    assert all(requested.acquire(timeout=60) for _ in range(times))
-    watch.remove()
+def poll_that_raises(one: App, kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event that is set when a poll of the member raises an error of this kind."""
+    assert one.stream._member is not None
+    consumer, begun, raised = one.stream._member._consumer, threading.Event(), threading.Event()
+    poll = consumer.poll
+
+    def watched(timeout_s: float) -> Any:
+        begun.set()
+        try:
+            return poll(timeout_s)
+        except kind:
+            raised.set()
+            raise
+
+    monkeypatch.setattr(consumer, "poll", watched)
+    assert begun.wait(60)  # the poll under way is not watched
+    return raised
 
 
 @pytest.mark.broker
