@@ -34,11 +34,12 @@ class GroupState(Enum):
 
 
 class Committed(NamedTuple):
-    """The committed offset of a partition."""
+    """The committed offset of a partition. `order` grows from commit to commit."""
 
     offset: int
     metadata: str | None
     leader_epoch: int
+    order: int = 0
 
 
 @dataclass(eq=False, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from kohort.common.topic_partition import TopicPartition
@@ -32,6 +33,7 @@ class Groups:
         self.share = ShareCoordinator(self.settings)
         self.streams = StreamsCoordinator(self.settings)
         self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
+        self._orders = count(1)
 
     @property
     def _kinds(self) -> tuple[dict[str, Any], ...]:
@@ -76,8 +78,6 @@ class Groups:
     ) -> int:
         """The error code with which a TxnOffsetCommit as a whole is refused, or 0. Producers from before KIP-447
         name no member."""
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
         group = self.of(group_id)
         if epoch < 0 and not member_id and instance_id is None and not isinstance(group, ShareGroup | None):
             return ErrorCode.NONE
@@ -91,20 +91,19 @@ class Groups:
         error code."""
         if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        committed = committed._replace(order=next(self._orders))
         if producer_id is not None:
             self._undecided.setdefault((group_id, producer_id), {})[partition] = committed
-            return ErrorCode.NONE
-        self.offsets(group_id)[partition] = committed
-        for (group, _), offsets in self._undecided.items():
-            if group == group_id and partition in offsets:
-                offsets[partition] = committed  # the later commit stays when the transaction ends
+        else:
+            self.offsets(group_id)[partition] = committed
         return ErrorCode.NONE
 
     def decide(self, group_id: str, producer_id: int, *, committed: bool) -> None:
-        """Ends a producer's transaction: its offsets become the group's, or are dropped."""
-        offsets = self._undecided.pop((group_id, producer_id), {})
+        """Ends a producer's transaction: its offsets become the group's, or are dropped. Later commits stay."""
+        undecided, decided = self._undecided.pop((group_id, producer_id), {}), self.offsets(group_id)
         if committed:
-            self.offsets(group_id).update(offsets)
+            for partition, one in undecided.items():
+                decided[partition] = max(one, decided.get(partition, one), key=lambda each: each.order)
 
     def is_undecided(self, group_id: str, partition: TopicPartition) -> bool:
         """True if an open transaction has an offset of it (KIP-447)."""

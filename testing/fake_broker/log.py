@@ -9,7 +9,8 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import decode
 
 _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
-_LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 12, 16, 23, 35
+_LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _ATTRIBUTES_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 12, 16, 21, 23, 35
+_CONTROL = 0x20
 
 
 class StoredBatch(NamedTuple):
@@ -103,18 +104,24 @@ class FakeLog:
         return (known[-1].epoch, known[-1].last_offset + 1) if known else (epoch, self.start)
 
     def latest_record(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the record with the highest timestamp, or None in an empty log."""
+        """(offset, timestamp) of the record or marker with the highest timestamp, or None in an empty log."""
         newest = max(self._batches, key=lambda batch: batch.max_timestamp_ms, default=None)
         return None if newest is None else self.offset_at(newest.max_timestamp_ms)
 
     def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at `timestamp_ms` or later, or None."""
+        """(offset, timestamp) of the first record or marker at `timestamp_ms` or later, or None."""
         for batch in self._batches:
             if batch.max_timestamp_ms >= timestamp_ms:
+                if _is_control(batch):  # a marker, which `decode` leaves out
+                    return batch.base_offset, batch.max_timestamp_ms
                 for record in decode(batch.data):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= self.start:
                         return record.offset, record.timestamp_ms
         return None
+
+
+def _is_control(batch: StoredBatch) -> bool:
+    return bool(batch.data[_ATTRIBUTES_AT + 1] & _CONTROL)
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -1,6 +1,7 @@
 """A log's record of transactions: the start of open ones, and the aborted ones (KIP-98)."""
 
 import struct
+import time
 from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
@@ -53,9 +54,10 @@ class LogTransactions:
 
 
 def marker(producer_id: int, producer_epoch: int, *, committed: bool) -> bytes:
-    """The control batch that ends a transaction."""
+    """The control batch that ends a transaction, with the time of the machine."""
     return encode(
         [(_MARKER.pack(0, int(committed)), _MARKED)],
+        timestamp_ms=time.time_ns() // 1_000_000,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         transactional=True,

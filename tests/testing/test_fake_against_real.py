@@ -34,8 +34,9 @@ Cast = Callable[..., MemberClient]
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
 NON_EMPTY_GROUP, NO_GROUP, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_RECORD = 68, 69, 3, 17, 87
 INVALID_REQUIRED_ACKS, MESSAGE_TOO_LARGE, UNSTABLE = 21, 10, 88
-LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
+LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 14, 42, 45, 47, 48
 CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, NO_COORDINATOR = 51, 90, (14, 15, 16)
+NO_ID = UUID(int=0)
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -500,6 +501,24 @@ def test_a_search_by_time_ends_before_an_open_transaction(stage: Stage, unique: 
         producer.abort()
 
 
+def test_a_search_by_time_finds_the_ends_of_transactions(stage: Stage, unique: Callable[[str], str]) -> None:
+    with (
+        Connection(stage.bootstrap) as connection,
+        Producer(stage.bootstrap, transactional_id=unique("producer")) as producer,
+    ):
+        for end in (producer.commit, producer.abort):
+            producer.begin()
+            producer.send(stage.topic, b"v", partition=0, timestamp_ms=20)
+            producer.flush()
+            end()
+        while offset_at(connection, stage, -1, isolation_level=1)[1] < 4:
+            pass
+        for isolation_level in (0, 1):
+            assert offset_at(connection, stage, 20, isolation_level) == (0, 0, 20)
+            assert offset_at(connection, stage, 21, isolation_level)[:2] == (0, 1)
+            assert offset_at(connection, stage, -3, isolation_level)[:2] == (0, 3)
+
+
 def test_batches_that_are_refused(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
         assert produce(connection, stage, b"").error_code == INVALID_RECORD
@@ -659,6 +678,40 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert [response.responses[0].error_code for response in deleted] == [0, 3]
 
 
+def test_what_a_request_names_twice_is_neither_created_nor_deleted(stage: Stage, unique: Callable[[str], str]) -> None:
+    with Connection(stage.bootstrap) as connection:
+
+        def create(*names: str) -> dict[str, int]:
+            topics = [{"name": one, "num_partitions": 1, "replication_factor": 1} for one in names]
+            request = {"topics": [{**one, "assignments": [], "configs": []} for one in topics]}
+            created = connection.request("CreateTopics", request).topics
+            assert len(created) == len(set(names))
+            return {one.name: one.error_code for one in created}
+
+        def delete(*topics: tuple[str | None, UUID]) -> set[tuple[str | None, UUID, int]]:
+            states = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
+            deleted = connection.request("DeleteTopics", {"topics": states, "timeout_ms": 5000}, version=6).responses
+            found = {(one.name, one.topic_id, one.error_code) for one in deleted}
+            assert len(found) == len(deleted)
+            return found
+
+        def topic_id(name: str) -> UUID:
+            request = {"topics": [{"name": name, "topic_id": NO_ID}], "allow_auto_topic_creation": False}
+            while (found := connection.request("Metadata", {**request, **_NO_OPERATIONS}).topics[0]).error_code:
+                assert found.error_code == UNKNOWN_TOPIC
+            return UUID(int=found.topic_id.int)
+
+        first, second, dotted = unique("topic"), unique("other"), unique("a")
+        assert create(first, first, second) == {first: INVALID_REQUEST, second: 0}
+        assert create("no/name", "no/name") == {"no/name": INVALID_REQUEST}
+        assert create(first, f"{dotted}.b", f"{dotted}_b") == {first: 0, f"{dotted}.b": 0, f"{dotted}_b": 0}
+        ids = {name: topic_id(name) for name in (first, second)}
+        by_name, by_id = [(name, NO_ID) for name in (first, first, second)], (None, ids[first])
+        assert delete(*by_name) == {(first, NO_ID, INVALID_REQUEST), (second, ids[second], 0)}
+        assert delete(by_id, by_id) == {(*by_id, INVALID_REQUEST)}
+        assert delete(by_id) == {(first, ids[first], 0)}
+
+
 def test_the_committed_offsets_of_a_topic_are_deleted_with_it(
     stage: Stage, member: Cast, unique: Callable[[str], str]
 ) -> None:
@@ -753,6 +806,52 @@ def test_a_commit_in_an_open_transaction_outlives_it(stage: Stage) -> None:
             assert (await producer.end(True)).error_code == 0
             assert await scene.until(decided)
             assert (await stable()).offset == 9
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("writers", "enders"), [("ab", "ba"), ("aba", "ab")])
+def test_of_two_transactions_the_later_commit_of_offsets_stays(stage: Stage, writers: str, enders: str) -> None:
+    async def run() -> None:
+        async with checked(stage) as scene:
+            place = (scene.topic, 0)
+            producers = {name: await CheckProducer.make(scene) for name in "ab"}
+            for offset, name in enumerate(writers):
+                assert await producers[name].commit({place: offset}) == {0: 0}
+            for name in enders:
+                assert (await producers[name].end(True)).error_code == 0
+            found = FetchedOffset(-1, -1, "", UNSTABLE)
+
+            async def decided() -> bool:
+                nonlocal found
+                response = await fetch_offsets(scene, [place], require_stable=True)
+                found = response.partitions[scene.topic.name, 0]
+                return found.error_code == 0
+
+            assert await scene.until(decided)
+            assert found.offset == len(writers) - 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_transaction_has_no_offsets_of_the_group_without_a_name(stage: Stage, version: int) -> None:
+    async def run() -> None:
+        async with checked(stage) as scene:
+            producer = await CheckProducer.make(scene)
+            partitions = ({"partition_index": 0, "committed_offset": 1, "committed_metadata": ""},)
+            response = await scene.send(
+                "TxnOffsetCommit",
+                version=version,
+                transactional_id=producer.name,
+                group_id="",
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                topics=({"name": scene.topic.name, "partitions": partitions},),
+            )
+            assert [one.error_code for one in response.topics[0].partitions] == [INVALID_GROUP]
+            if version == 5:  # nothing has begun
+                assert (await producer.end(True)).error_code == INVALID_TXN_STATE
 
     asyncio.run(run())
 

@@ -4,6 +4,8 @@ Not done: settings (taken and forgotten), replica assignments (refused), replica
 nodes is refused, any other one taken).
 """
 
+from collections import Counter
+
 from kohort.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -20,11 +22,21 @@ _DEFAULT = -1
 
 
 async def handle(work: Work, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=tuple(_create(work, topic, request.validate_only) for topic in request.topics))
+    named, known = Counter(topic.name for topic in request.topics), frozenset(work.cluster.topics)
+    created = [_create(work, topic, known, request.validate_only) for topic in request.topics if named[topic.name] == 1]
+    refused = [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.", configs=()
+        )
+        for name, times in named.items()
+        if times > 1
+    ]
+    return CreateTopicsResponse(topics=(*created, *refused))
 
 
-def _create(work: Work, requested: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-    error, message = _refusal(work, requested)
+def _create(work: Work, requested: CreatableTopic, known: frozenset[str], validate_only: bool) -> CreatableTopicResult:
+    """`known`: the topics before the request."""
+    error, message = _refusal(work, requested, known)
     if error:
         return CreatableTopicResult(name=requested.name, error_code=error, error_message=message, configs=())
     count = 1 if requested.num_partitions == _DEFAULT else requested.num_partitions
@@ -35,14 +47,12 @@ def _create(work: Work, requested: CreatableTopic, validate_only: bool) -> Creat
     return result if made is None else result._replace(topic_id=made.topic_id)
 
 
-def _refusal(work: Work, requested: CreatableTopic) -> tuple[int, str]:
+def _refusal(work: Work, requested: CreatableTopic, known: frozenset[str]) -> tuple[int, str]:
     if not names_a_topic(requested.name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{requested.name!r} is no name for a topic"
-    if requested.name in work.cluster.topics:
+    if requested.name in known:
         return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {requested.name!r} already exists."
-    alike = next(
-        (name for name in work.cluster.topics if name.replace(".", "_") == requested.name.replace(".", "_")), None
-    )
+    alike = next((name for name in known if name.replace(".", "_") == requested.name.replace(".", "_")), None)
     if alike is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {requested.name!r} collides with existing topic: {alike}"
     if requested.assignments:

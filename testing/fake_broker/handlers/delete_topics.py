@@ -1,8 +1,9 @@
 """DeleteTopics (20), versions 1-6: by name, from version 6 on by name or id; logs and ids are gone at once.
 
-Its committed offsets are gone, too. Not done: authorization.
+Its committed offsets are gone, too. Not done: authorization, and a topic that is named both by name and by id.
 """
 
+from collections import Counter
 from uuid import UUID
 
 from kohort.protocol.apis.delete_topics import (
@@ -21,11 +22,12 @@ _NO_ID = UUID(int=0)
 
 async def handle(work: Work, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     requested = request.topics or tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
-    return DeleteTopicsResponse(responses=tuple(_delete(work, topic) for topic in requested))
+    named = Counter(requested)
+    return DeleteTopicsResponse(responses=tuple(_delete(work, topic, times) for topic, times in named.items()))
 
 
-def _delete(work: Work, requested: DeleteTopicState) -> DeletableTopicResult:
-    if (requested.name is None) == (requested.topic_id == _NO_ID):
+def _delete(work: Work, requested: DeleteTopicState, times: int) -> DeletableTopicResult:
+    if times > 1 or (requested.name is None) == (requested.topic_id == _NO_ID):
         return DeletableTopicResult(
             name=requested.name, topic_id=requested.topic_id, error_code=ErrorCode.INVALID_REQUEST
         )

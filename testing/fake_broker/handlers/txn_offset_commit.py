@@ -46,6 +46,8 @@ def _topic(
 
 def _error(work: Work, request: TxnOffsetCommitRequest) -> int:
     name, group_id = request.transactional_id, request.group_id
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
     if error := work.group_error(group_id):
         return error
     transactions = work.cluster.transactions
