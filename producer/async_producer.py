@@ -282,18 +282,19 @@ class AsyncProducer(ProducerBase):
         send = partial(copy_context().run, self._producer.send_arrow, topic, data, partition=partition)
         rows = self._loop.run_in_executor(None, send)
         self._rows.add(rows)
-        rows.add_done_callback(self._rows_sent)
         try:
             await asyncio.wait([rows])
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or the coroutine is closed
             if rows.done():
                 self._report_rows(rows)
             else:
                 rows.add_done_callback(self._report_rows)
             raise
+        self._rows_over(rows)
         return AsyncDeliveries(rows.result(), self)
 
-    def _rows_sent(self, rows: "asyncio.Future[Deliveries]") -> None:
+    def _rows_over(self, rows: "asyncio.Future[Deliveries]") -> None:
+        """The caller has the outcome of the rows, or their error is reported: `commit` need not wait for them."""
         self._rows.discard(rows)
         self._driver.bell.ring()
         self._updates.news.set()
@@ -301,8 +302,11 @@ class AsyncProducer(ProducerBase):
     def _report_rows(self, rows: "asyncio.Future[Deliveries]") -> None:
         """Report the error of rows whose caller was cancelled."""
         error = None if rows.cancelled() else rows.exception()
-        if error is None:
-            return
+        if error is not None:
+            self._rows_failed(error)
+        self._rows_over(rows)
+
+    def _rows_failed(self, error: BaseException) -> None:
         message = "rows of a cancelled send_arrow were not sent"
         if self._config.transactional_id is None:
             self._loop.call_exception_handler({"message": message, "exception": error})

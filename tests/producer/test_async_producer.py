@@ -529,6 +529,28 @@ async def cancel_all_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+def test_a_call_that_is_cancelled_as_its_rows_fail_fails_a_commit_that_waits_for_it(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate = Gate()
+        async with AsyncProducer(fake.bootstrap, transactional_id="tx", partitioner=gate, **SMALL, **HASTY) as producer:
+            await producer.begin()
+            await producer.send("topic", b"first", partition=0)
+            sending = asyncio.create_task(producer.send_arrow("topic", pa.table({"value": PARTLY_TOO_LARGE})))
+            await gate.reached()
+            committing = asyncio.create_task(producer.commit())
+            await asyncio.sleep(0)
+            (rows,) = producer._rows
+            rows.add_done_callback(lambda _rows: sending.cancel())  # the task is due in the same turn of the loop
+            gate.open()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            with pytest.raises(TransactionAborted):
+                await committing
+            await producer.abort()
+
+    run(program)
+
+
 def test_rows_of_a_call_are_sent_although_all_tasks_are_cancelled(fake: FakeBroker) -> None:
     async def program() -> None:
         gate = Gate()
