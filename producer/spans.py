@@ -11,13 +11,14 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from typing import Any
 
 from kohort.common import KohortError
 from kohort.common.optional_libraries import needed
 from kohort.producer._open_batch import Delivery
 from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Headers
+from kohort.producer.record_arguments import header_pairs
 
 with needed("spans", "'kohort[opentelemetry]'"):
     from opentelemetry.propagate import inject
@@ -56,10 +57,14 @@ class ProducerSpans:
             attributes["messaging.kafka.message.tombstone"] = True
         span = self._tracer.start_span(f"send {topic}", None, SpanKind.PRODUCER, attributes)
         carrier: dict[str, str] = {}
-        inject(carrier, set_span_in_context(span))
-        given = headers.items() if isinstance(headers, Mapping) else headers or ()
-        pairs: list[tuple[str, bytes | None]] = [(name, data) for name, data in given if name not in carrier]
-        return span, [*pairs, *((name, text.encode()) for name, text in carrier.items())]
+        try:
+            inject(carrier, set_span_in_context(span))
+            ours: dict[Any, bytes | None] = {name.encode(): text.encode() for name, text in carrier.items()}
+            given = header_pairs(() if headers is None else headers, topic)
+        except BaseException as error:
+            self.failed(span, error)
+            raise
+        return span, [*(pair for pair in given if pair[0] not in ours), *ours.items()]
 
     def failed(self, span: Span, error: BaseException) -> None:
         """End the span of a record that is not sent."""

@@ -123,6 +123,34 @@ def test_the_error_of_a_record_is_that_of_its_span(
     assert len(ended(seen)) == 3  # close() sees the rest
 
 
+@pytest.mark.parametrize("headers", [{1: b"x"}, {None: b"x"}, {"\ud800": b"x"}, [("a", b"x", b"y")], 5, "ab"])
+def test_wrong_headers_raise_the_error_of_a_producer_without_spans(
+    headers: Any, fake: FakeBroker, seen: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    with Producer(fake.bootstrap) as plain, Producer(fake.bootstrap) as producer:
+        with pytest.raises((TypeError, ValueError)) as expected:
+            plain.send("t", b"1", headers=headers)
+        ProducerSpans(tracer, producer)
+        with pytest.raises(expected.type) as raised:
+            producer.send("t", b"1", headers=headers)
+        assert str(raised.value) == str(expected.value)
+        (span,) = ended(seen)
+        assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(expected.value))
+
+
+def test_names_in_bytes_are_replaced_by_those_of_the_span_too(
+    fake: FakeBroker, seen: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    names: list[Any] = [b"traceparent", bytearray(b"traceparent"), b"a"]
+    with Producer(fake.bootstrap) as producer:
+        ProducerSpans(tracer, producer)
+        producer.send("t", b"1", headers=[(name, b"x") for name in names])
+        producer.flush(LIMIT_S)
+    (record,) = records(fake, 1)
+    assert [name for name, _ in record.headers] == ["a", "traceparent"]
+    assert links_of(record)[0].context.span_id == context_of(ended(seen)[0]).span_id
+
+
 def test_failures_are_still_raised_by_flush(fake: FakeBroker, tracer: Tracer) -> None:
     """Spans look at outcomes, and do not take them from the caller."""
     with Producer(fake.bootstrap, delivery_timeout_ms=1_000, request_timeout_ms=500, linger_ms=0) as producer:
