@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kohort.common import KohortError
+from kohort.network.address_table import AddressTable
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.client_config import ClientConfig
 from kohort.network.requests import NO_FEATURES, Endpoint, FinalizedFeatures, VersionRanges
@@ -40,8 +41,8 @@ class ConnectionStates:
         self.reads_identity = False  # True if the broker that responded last reads the identity in ApiVersions
         self.features = NO_FEATURES
         self.last_error: KohortError | None = None
-        self._attempts: dict[Endpoint, Attempts] = {}
-        self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._attempts: AddressTable[Attempts] = AddressTable()
+        self._ranges: AddressTable[VersionRanges] = AddressTable()
         self._late: set[Endpoint] = set()
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import Protocol
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
 from kohort.common.log_context import logger
+from kohort.network.address_table import AddressTable
 from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
@@ -76,7 +77,7 @@ class MetadataUpdater:
         self._on_data_lost = on_data_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self.removed: frozenset[Endpoint] = frozenset()
+        self.removed: AddressTable[None] = AddressTable()
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
     def poll(self, now: float) -> PollResult:
@@ -165,8 +166,12 @@ class MetadataUpdater:
         Their connections are closed. Otherwise a member could go on with a coordinator of another cluster.
         """
         if self._core.endpoints.rebootstrap:
-            self.removed = self.removed.union(self._known())
+            self._have_left(self._known())
             self._core.metadata.view = self._core.metadata.view.without_brokers()
+
+    def _have_left(self, endpoints: list[Endpoint]) -> None:
+        for endpoint in endpoints:
+            self.removed[endpoint] = None
 
     def _hedge_after_s(self) -> float:
         """The delay before the request is hedged. It is shorter at the start, so that several addresses are tried in
@@ -201,7 +206,9 @@ class MetadataUpdater:
     def _on_metadata(self, response: MetadataResponse, now: float) -> None:
         before = self._known()
         changed = self._core.metadata.on_response(response, now, self._core.chance())
-        self.removed = self.removed.union(before).difference(self._known())
+        self._have_left(before)
+        for endpoint in self._known():
+            self.removed.pop(endpoint, None)
         if self._listener is not None:
             self._listener(changed)
         self._report_missing(now)

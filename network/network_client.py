@@ -22,6 +22,7 @@ from kohort.common.log_context import logger, prepare, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import DriverFields, IdleConnection, Lease, Poller
 from kohort.network._samples import Counters
+from kohort.network.address_table import AddressTable
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_config import ClientConfig
@@ -69,7 +70,6 @@ MOST_HELPERS = 8
 MOST_PORT = 65_535
 NUMBER_BYTES = 6
 NUMBERS_AT_ONCE = 64
-MOST_ENDED = 1_000
 EARLY_S = 2.0  # by which a turn looks after channels before they are due: an idle member wakes up for heartbeats only
 
 
@@ -160,9 +160,9 @@ class Driver(DriverFields, Generic[C]):
         self._reported_tokenless = ""
         self._certificates = Certificates(config)
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
-        self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._ranges: AddressTable[VersionRanges] = AddressTable()
         # Of connections that have ended last, with the address to call first. Other brokers may have them.
-        self._ended: dict[Endpoint, Address | None] = {}
+        self._ended: AddressTable[Address | None] = AddressTable()
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
         self._has_added = False  # another thread has added records or commits to the core
@@ -699,10 +699,7 @@ class Driver(DriverFields, Generic[C]):
         outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
-        before = self._ended.pop(channel.endpoint, None)
-        if len(self._ended) >= MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
-        self._ended[channel.endpoint] = channel.next_address or before
+        self._ended[channel.endpoint] = channel.next_address or self._ended.get(channel.endpoint)
         for other in self._channels.values():
             if other.endpoint == channel.endpoint:
                 other.shares_ranges = False  # another broker may have the address by now

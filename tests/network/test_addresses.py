@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
+from kohort.admin.admin_config import AdminConfig
+from kohort.admin.admin_core import AdminCore
+from kohort.network import address_table
 from kohort.network.backoff import Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
-from kohort.network.requests import Endpoint
+from kohort.network.requests import Endpoint, ResponseReceived
 from kohort.network.transport import Channel
+from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseBroker
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
 
@@ -41,6 +45,23 @@ def test_an_address_that_failed_has_no_lateness_beside_it() -> None:
     known.responded(B)
     assert known.last_error is None
     assert known.pick([A, B], 100.0) == B
+
+
+def test_a_client_keeps_no_brokers_that_left_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address_table, "MOST_ADDRESSES", 3)
+    core = AdminCore(AdminConfig.of(bootstrap="a:1"), chance=lambda: 0.5, started=0.0)
+    for number in range(1, 10):
+        core.poll(float(number), 0)
+        core.endpoints.failed(A, ConnectionFailed("no"), float(number))
+        core.endpoints.failed(Endpoint("gone", number), ConnectionFailed("no"), float(number))
+        here = Endpoint("b", number)
+        core.endpoints.responded(here, {})
+        broker = MetadataResponseBroker(node_id=1, host=here.host, port=here.port)
+        response = MetadataResponse(brokers=(broker,), cluster_id="c", controller_id=1, topics=())
+        core.cluster._on_response(ResponseReceived(response, 12), float(number))
+    assert list(core.cluster.removed) == [Endpoint("b", number) for number in (6, 7, 8)]
+    assert list(core.endpoints._ranges) == [Endpoint("b", number) for number in (7, 8, 9)]
+    assert list(core.endpoints._attempts) == [Endpoint("gone", 8), A, Endpoint("gone", 9)]
 
 
 def test_a_host_is_called_at_its_next_address_where_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

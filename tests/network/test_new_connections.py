@@ -7,7 +7,7 @@ import pytest
 from kohort import Consumer, Producer, TopicPartition
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.request_driver import driver as admin_driver
-from kohort.network import network_client
+from kohort.network import address_table
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -65,13 +65,13 @@ def test_the_requests_of_a_replaced_connection_have_outcomes(is_allowed: bool) -
 
 
 def test_of_ended_connections_the_newest_addresses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_client, "MOST_ENDED", 2)
+    monkeypatch.setattr(address_table, "MOST_ADDRESSES", 2)
     closed = [f"127.0.0.1:{port}" for port in free_ports(3)]
     with Consumer(closed, reconnect_backoff_ms=1) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         driver: Any = consumer._session.driver
-        wait_until(lambda: len(driver.core.endpoints._attempts) == 3)
-        assert len(driver._ended) == 2
+        wait_until(lambda: driver.core.counters.connections_ended > 3)
+        assert len(driver._ended) == len(driver.core.endpoints._attempts) == 2
 
 
 def test_after_a_failed_login_no_connection_is_opened_and_each_request_delays_the_next() -> None:
