@@ -68,10 +68,12 @@ cdef class Record:
     @property
     def headers(self):
         """A tuple of (name, bytes or None), in the order of the record. A name may be repeated."""
-        cdef uint32_t start = self.columns.store.headers[self.index]
-        if start == NO_HEADERS:
-            return ()
-        return headers_at(self.run.data + start, self.run.data + self.run.size)
+        return _headers_of(self, False)
+
+    @property
+    def _raw_headers(self):
+        """As `headers`, with the bytes of the names, to write them again unchanged."""
+        return _headers_of(self, True)
 
     cdef tuple _values(self):
         return (self.topic, self.partition, self.offset, self.timestamp_ms, self.key, self.value, self.headers)
@@ -93,6 +95,13 @@ cdef class Record:
     def __reduce__(self):
         cdef RecordColumns alone = self.columns.part(self.index, self.index + 1)
         return _first_of, (alone,)
+
+
+cdef tuple _headers_of(Record record, bint in_bytes):
+    cdef uint32_t start = record.columns.store.headers[record.index]
+    if start == NO_HEADERS:
+        return ()
+    return headers_at(record.run.data + start, record.run.data + record.run.size, in_bytes)
 
 
 def _first_of(columns):

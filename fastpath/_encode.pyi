@@ -46,7 +46,7 @@ class BatchBuilder:
         key: Buffer | None,
         value: Buffer | None,
         timestamp_ms: int,
-        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
+        headers: Mapping[str, bytes | None] | Iterable[tuple[str | bytes, bytes | None]] | None = None,
     ) -> int: ...
     def finish(self, codec: str | int | Codec = "none", level: int | None = None) -> Body: ...
 

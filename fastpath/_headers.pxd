@@ -32,5 +32,5 @@ cdef inline const uint8_t *header_span(const uint8_t *p, const uint8_t *end, Hea
     return p
 
 
-cdef tuple headers_at(const uint8_t *p, const uint8_t *end)
+cdef tuple headers_at(const uint8_t *p, const uint8_t *end, bint in_bytes)
 cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop)

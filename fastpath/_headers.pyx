@@ -25,7 +25,8 @@ begin, one more than records. `names` and `values` with their int32 offsets. `va
 """
 
 
-cdef tuple headers_at(const uint8_t *p, const uint8_t *end):
+cdef tuple headers_at(const uint8_t *p, const uint8_t *end, bint in_bytes):
+    """The headers of a record. `in_bytes`: the names as they are, which need not be UTF-8."""
     cdef int32_t count = 0, size = 0
     cdef int32_t i
     cdef list headers = []
@@ -34,7 +35,10 @@ cdef tuple headers_at(const uint8_t *p, const uint8_t *end):
         p = varint(p, end, &size)
         if p == NULL or size < 0 or size > end - p:
             break
-        name = (<const char *>p)[:size].decode("utf-8", "replace")
+        if in_bytes:
+            name = PyBytes_FromStringAndSize(<const char *>p, size)
+        else:
+            name = (<const char *>p)[:size].decode("utf-8", "replace")
         p += size
         p = varint(p, end, &size)
         if p == NULL or size > end - p:

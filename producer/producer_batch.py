@@ -133,7 +133,7 @@ class ProducerBatch(OpenBatch):
         for some in (records[:middle], records[middle:]):
             builder = BatchBuilder()
             for one in some:
-                builder.append(one.key, one.value, one.timestamp_ms, one.headers)
+                builder.append(one.key, one.value, one.timestamp_ms, one._raw_headers)
             part = ProducerBatch(self.partition, self.created_at, self.buffered, 0, self._wait, None, self.ordinal)
             part.adopt(builder.finish())
             part.parent, part.sequence = self, sequence

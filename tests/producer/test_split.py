@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from kohort.fastpath._encode import seal
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import NoResponse
 from kohort.producer import DeliveryTimeout
+from kohort.producer._open_batch import encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.producer_batch import Deliveries
 from kohort.protocol.errors import BrokerError
@@ -39,6 +41,18 @@ def test_a_batch_is_halved_until_its_parts_fit(compression: str) -> None:
     assert calls == values
     assert batch.done
     assert batch.error is None
+
+
+def test_parts_have_the_headers_of_their_records_byte_for_byte() -> None:
+    world = ready(batch_bytes=10_000)
+    headers = encoded_headers([(b"\xff", b"1"), ("\xe4", None), (b"\xff", b"")])
+    for _ in range(2):
+        delivery = world.core.append(world.now, TOPIC, None, b"v", headers, 0, 1, None)
+    world.core.accumulator.close_batches()
+    assert delivery is not None
+    assert headers is not None
+    parts = [part.body for part in delivery.batch.split()]
+    assert [body is not None and seal(body).endswith(headers) for body in parts] == [True, True]
 
 
 def test_one_record_that_is_too_large_fails_alone() -> None:
