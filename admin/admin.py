@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from kohort.admin import alter_configs, cluster, groups, offsets, request_driver, share_groups, streams_groups, topics
 from kohort.admin.admin_config import AdminConfig
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from kohort.admin.admin_settings import AdminSettings
 
+T = TypeVar("T")
 LEAST_TIME = -6  # the lowest special timestamp of ListOffsets: EARLIEST, LATEST, ...
 
 
@@ -124,9 +125,8 @@ class Admin:
 
         A group need not exist. Raises ConfigError for an unknown name or a value outside of the broker's bounds.
         """
-        given = _configs({name: value for name, value in dict(configs).items() if value is not None})
-        unset = dict.fromkeys(names_given([name for name, value in configs.items() if value is None], "configs"))
-        alter_configs.alter_group_configs(self._request_driver(), name_given(group, "group"), {**given, **unset})
+        changes = _configs(configs, unset=True)
+        alter_configs.alter_group_configs(self._request_driver(), name_given(group, "group"), changes)
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
@@ -280,13 +280,13 @@ class Admin:
 
     def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
         """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
-        return cluster.versions(self._request_driver(), nodes)
+        return cluster.versions(self._request_driver(), _nodes(nodes))
 
     def broker_configs(
         self, nodes: Iterable[cluster.BrokerDescription], names: Iterable[str]
     ) -> dict[int, cluster.Configs]:
         """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
-        return cluster.broker_configs(self._request_driver(), nodes, names_given(names, "names"))
+        return cluster.broker_configs(self._request_driver(), _nodes(nodes), names_given(names, "names"))
 
 
 def _group(group: str) -> str:
@@ -294,10 +294,19 @@ def _group(group: str) -> str:
 
 
 def _apart(names: tuple[object, ...], field: str, *, empty: bool = False) -> tuple[str, ...]:
-    """Names that were given as separate arguments."""
+    """Names that were given as separate arguments, each once."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
         raise TypeError(f"{field} must be separate arguments, not {names[0]!r}: write *names")
-    return names_given(cast("tuple[str, ...]", names), field, empty=empty)
+    # A broker refuses a topic that it is to delete twice, and finds no group that it has just deleted.
+    return tuple(dict.fromkeys(names_given(cast("tuple[str, ...]", names), field, empty=empty)))
+
+
+def _nodes(nodes: Iterable[cluster.BrokerDescription]) -> tuple[cluster.BrokerDescription, ...]:
+    given = tuple(nodes)
+    for one in given:
+        if not isinstance(one, cluster.BrokerDescription):
+            raise TypeError(f"nodes are of Admin.brokers(), not {one!r}")
+    return given
 
 
 def _count(count: int, field: str, most: int) -> int:
@@ -308,11 +317,14 @@ def _count(count: int, field: str, most: int) -> int:
     return count
 
 
-def _configs(configs: Mapping[str, str]) -> Mapping[str, str]:
+def _configs(configs: Mapping[str, T], *, unset: bool = False) -> Mapping[str, T]:
+    """`unset`: a value may be None."""
     if not isinstance(configs, Mapping):
         raise TypeError(f"configs are values by name, as in {{'retention.ms': '3600000'}}, not {configs!r}")
     for name, value in configs.items():
         name_given(name, "the name of a setting")
+        if value is None and unset:
+            continue
         if not isinstance(value, str):
             raise TypeError(f"the setting {name} is a str, not {value!r}")
         if reason := unsendable(value):

@@ -1,6 +1,6 @@
 """The cluster's brokers, their API versions, and the settings of brokers, topics and groups."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,9 +51,8 @@ def brokers(driver: RequestDriver) -> tuple[BrokerDescription, ...]:
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 
 
-def versions(driver: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
+def versions(driver: RequestDriver, nodes: Sequence[BrokerDescription]) -> dict[int, VersionRanges]:
     """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
-    nodes = tuple(nodes)
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
     responses = driver.all([AdminRequest("ApiVersions", request, _endpoint(one)) for one in nodes])
     return {
@@ -63,10 +62,11 @@ def versions(driver: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[
 
 
 def broker_configs(
-    driver: RequestDriver, nodes: Iterable[BrokerDescription], names: Iterable[str]
+    driver: RequestDriver, nodes: Sequence[BrokerDescription], names: tuple[str, ...]
 ) -> dict[int, Configs]:
     """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
-    nodes, names = tuple(nodes), tuple(names)
+    if not names:  # a broker would return all settings
+        return {one.node: {} for one in nodes}
     responses = driver.all(
         [
             AdminRequest("DescribeConfigs", describe_configs(BROKER, [str(one.node)], names), _endpoint(one))

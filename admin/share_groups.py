@@ -17,6 +17,7 @@ from kohort.admin.groups import (
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import topic_error
+from kohort.network.errors import UnknownTopic
 from kohort.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -34,7 +35,6 @@ from kohort.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 SHARE: Final = "share"
-REFUSED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,10 @@ def _code(response: Any) -> list[int]:
 
 
 def _refusal(code: int, said: str | None, api: str, group: str, partition: TopicPartition) -> KohortError:
-    if code in REFUSED:
-        return topic_error(partition.topic, code)
-    return BrokerError(code, said, api=api, group=group, topic=partition.topic, partition=partition.partition)
+    topic, number = partition
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        hint = "list the topics with `kohort topic list`"
+        return UnknownTopic("no such topic or partition", hint=hint, group=group, topic=topic, partition=number)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return topic_error(topic, code)
+    return BrokerError(code, said, api=api, group=group, topic=topic, partition=number)

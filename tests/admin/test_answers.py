@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.admin import Admin, GroupMissing
+from kohort.admin import Admin, BrokerDescription, GroupMissing
 from kohort.admin.topics import _is_own
 from kohort.common import KohortError
 from kohort.network import offset_requests
-from kohort.network.errors import AuthorizationFailed
+from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.protocol.apis.delete_groups import DeletableGroupResult
 from kohort.protocol.apis.describe_configs import (
     DescribeConfigsResourceResult,
@@ -77,6 +77,54 @@ def test_what_a_response_leaves_out_it_does_not_vouch_for(
         with pytest.raises(KohortError) as raised:
             call(admin)
         assert raised.value.place["api"] == api
+
+
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [
+        ("DeleteTopics", lambda admin: admin.delete_topics("topic", "other", "topic")),
+        ("DeleteGroups", lambda admin: admin.delete_groups("group", "other", "group")),
+        ("DeleteShareGroupOffsets", lambda admin: admin.delete_share_offsets("group", "topic", "other", "topic")),
+    ],
+)
+def test_what_a_call_names_twice_is_deleted_once(api: str, call: Callable[[Admin], None]) -> None:
+    with FakeBroker(topics={"topic": 1, "other": 1}) as fake, Admin(fake.bootstrap) as admin:
+        if api == "DeleteShareGroupOffsets":
+            admin.alter_share_offsets("group", {TopicPartition(topic, 0): 0 for topic in ("topic", "other")})
+        else:
+            for group in ("group", "other"):
+                fake.commit(group, {TopicPartition("topic", 0): 0})
+        call(admin)
+        assert {"DeleteTopics": admin.list_topics, "DeleteGroups": admin.list_groups}.get(
+            api, lambda: admin.share_offsets("group")
+        )() == []
+
+
+def test_a_partition_that_a_share_group_cannot_have_is_named() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        with pytest.raises(UnknownTopic, match="no such topic or partition") as raised:
+            admin.alter_share_offsets("group", {TopicPartition("topic", 7): 0})
+        assert (raised.value.place["topic"], raised.value.place["partition"]) == ("topic", 7)
+
+
+def test_no_names_of_settings_have_no_settings() -> None:
+    node = BrokerDescription(1, "localhost", 9092, None)
+    with Admin("localhost:1") as admin:  # nothing is requested: a broker would return all settings
+        assert admin.broker_configs([node], []) == {1: {}}
+
+
+@pytest.mark.parametrize("configs", [None, [("name", "1")], "name"])
+def test_settings_of_a_group_that_are_no_mapping_are_refused(configs: Any) -> None:
+    with Admin("localhost:1") as admin, pytest.raises(TypeError, match="configs are values by name"):
+        admin.set_group_configs("group", configs)
+
+
+@pytest.mark.parametrize("nodes", [[1], ["localhost:9092"]])
+def test_brokers_that_are_no_descriptions_are_refused(nodes: Any) -> None:
+    with Admin("localhost:1") as admin:
+        for call in (admin.versions, lambda given: admin.broker_configs(given, ["num.partitions"])):
+            with pytest.raises(TypeError, match="nodes are of Admin.brokers"):
+                call(nodes)
 
 
 def test_a_group_that_cannot_be_described_has_the_brokers_words() -> None:
