@@ -236,7 +236,8 @@ class Admin:
         """Partitions, leaders, replicas and the topic's own settings.
 
         Raises UnknownTopic after 5 s, since brokers learn of a new topic at different times. Leaders that are being
-        elected are awaited within `default_api_timeout_ms`.
+        elected are awaited within `default_api_timeout_ms`. Raises AuthorizationFailed without the right to see
+        settings; `describe_topics` needs only DESCRIBE.
         """
         return topics.describe_topic(self._request_driver(), topic_given(topic))
 

@@ -2,28 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from kohort.admin.admin_core import AdminRequest
-from kohort.admin.describe_configs import BROKER, GROUP, TOPIC, describe_configs
-from kohort.admin.request_driver import RequestDriver
+from kohort.admin.describe_configs import BROKER, GROUP, TOPIC, describe_configs, described_configs
+from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.admin.topics import metadata
-from kohort.common import KohortError
 from kohort.common.version import __version__
-from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
-from kohort.protocol.errors import BrokerError, ErrorCode
-
-REFUSED: Final = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    }
-)
-KINDS: Final = {BROKER: ("broker", "the cluster"), TOPIC: ("topic", "the topic"), GROUP: ("group", "the group")}
-"""Resource type -> its name in errors, and the resource that needs the authorization."""
+from kohort.protocol.apis.describe_configs import DescribeConfigsResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +61,10 @@ def broker_configs(
             for one in nodes
         ]
     )
-    return {one.node: _configs(response)[str(one.node)] for one, response in zip(nodes, responses, strict=True)}
+    return {
+        one.node: _values(first_of(response.results, "DescribeConfigs", broker=str(one.node)))
+        for one, response in zip(nodes, responses, strict=True)
+    }
 
 
 def topic_configs(driver: RequestDriver, topics: Iterable[str]) -> dict[str, Configs]:
@@ -89,20 +80,11 @@ def group_configs(driver: RequestDriver, groups: Iterable[str]) -> dict[str, Con
 
 
 def _configs(response: Any) -> dict[str, Configs]:
-    found: dict[str, Configs] = {}
-    for one in response.results:
-        if one.error_code:
-            raise _refusal(one.resource_type, one.resource_name, one.error_code, one.error_message)
-        found[one.resource_name] = {each.name: each.value for each in one.configs}
-    return found
+    return {one.resource_name: _values(one) for one in response.results}
 
 
-def _refusal(kind: int, name: str, code: int, said: str | None) -> KohortError:
-    noun, what = KINDS[kind]
-    place = {noun: name}
-    if code in REFUSED:
-        return AuthorizationFailed("not allowed to see settings", hint=f"grant DESCRIBE_CONFIGS on {what}", **place)
-    return BrokerError(code, said, api="DescribeConfigs", **place)
+def _values(result: DescribeConfigsResult) -> Configs:
+    return {one.name: one.value for one in described_configs(result)}
 
 
 def _endpoint(one: BrokerDescription) -> Endpoint:

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kohort.admin.acl_operations import operations
-from kohort.admin.describe_configs import TOPIC, describe_configs
+from kohort.admin.describe_configs import TOPIC, describe_configs, described_configs
 from kohort.admin.request_driver import RequestDriver, endpoints, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import (
@@ -142,7 +142,9 @@ def describe_topic(driver: RequestDriver, topic: str) -> TopicDescription:
             result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry()
         ):  # the broker may not know a new topic yet
             break
-    own = {one.name: one.value for one in result.configs if _is_own(one)}
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted meanwhile
+        raise _topic_error(topic, result.error_code)
+    own = {one.name: one.value for one in described_configs(result) if _is_own(one)}
     return _described(found, own)
 
 

@@ -64,6 +64,7 @@ def test_a_group_that_may_not_be_deleted_names_the_permission(api: str, call: Ca
         ("DeleteGroups", "results", lambda admin: admin.delete_groups("group")),
         ("Metadata", "topics", lambda admin: admin.describe_topic("topic")),
         ("CreateTopics", "topics", lambda admin: admin.create_topic("another")),
+        ("DescribeConfigs", "results", lambda admin: admin.broker_configs(admin.brokers(), ["name"])),
         ("DeleteTopics", "responses", lambda admin: admin.delete_topics("topic")),
         ("OffsetCommit", "topics", lambda admin: admin.reset_offsets("group", {TopicPartition("topic", 0): 0})),
     ],
@@ -71,7 +72,10 @@ def test_a_group_that_may_not_be_deleted_names_the_permission(api: str, call: Ca
 def test_what_a_response_leaves_out_it_does_not_vouch_for(
     api: str, field: str, call: Callable[[Admin], object]
 ) -> None:
-    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"DescribeConfigs": (1, 4)}) as fake,
+        Admin(fake.bootstrap) as admin,
+    ):
         fake.commit("group", {TopicPartition("topic", 0): 0})
         fake.control(api, lambda _call: Alter(lambda response: response._replace(**{field: ()})))
         with pytest.raises(KohortError) as raised:
@@ -107,6 +111,23 @@ def test_a_partition_that_a_share_group_cannot_have_is_named() -> None:
         assert (raised.value.place["topic"], raised.value.place["partition"]) == ("topic", 7)
 
 
+@pytest.mark.parametrize(("code", "error"), [(29, AuthorizationFailed), (3, UnknownTopic), (-1, BrokerError)])
+def test_a_topic_whose_settings_are_not_known_is_not_described_as_one_without_any(
+    code: int, error: type[KohortError]
+) -> None:
+    def described(response: Any) -> Any:
+        return response._replace(results=tuple(one._replace(error_code=code) for one in response.results))
+
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"DescribeConfigs": (1, 4)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin,
+    ):
+        fake.control("DescribeConfigs", lambda _call: Alter(described))
+        with pytest.raises(error) as raised:
+            admin.describe_topic("topic")
+        assert raised.value.place["topic"] == "topic"
+
+
 def test_no_names_of_settings_have_no_settings() -> None:
     node = BrokerDescription(1, "localhost", 9092, None)
     with Admin("localhost:1") as admin:  # nothing is requested: a broker would return all settings
@@ -123,7 +144,7 @@ def test_settings_of_a_group_that_are_no_mapping_are_refused(configs: Any) -> No
 def test_brokers_that_are_no_descriptions_are_refused(nodes: Any) -> None:
     with Admin("localhost:1") as admin:
         for call in (admin.versions, lambda given: admin.broker_configs(given, ["num.partitions"])):
-            with pytest.raises(TypeError, match="nodes are of Admin.brokers"):
+            with pytest.raises(TypeError, match=r"nodes are of Admin\.brokers"):
                 call(nodes)
 
 
