@@ -103,7 +103,7 @@ class AdminCore(ClientCore[AdminConfig]):
     def coordinator(self, group: str, not_before: float, until: float) -> Promise[Endpoint]:
         """Look up a group's coordinator, not before a time, and with retries until another (monotonic s)."""
         wanted = _CoordinatorWanted(group, until, self._promise())
-        self._delayed.append((not_before, lambda _now: self._look_up(wanted)))
+        self._delayed.append((not_before, lambda _now: self._of_groups.append(wanted)))
         return wanted.promise
 
     def has_metadata(self) -> Promise[None]:
@@ -153,12 +153,6 @@ class AdminCore(ClientCore[AdminConfig]):
         else:
             self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, request.endpoint, pending))
 
-    def _look_up(self, wanted: _CoordinatorWanted) -> None:
-        known = self._finder.known(CoordinatorKind.GROUP, wanted.group)
-        if known is not None:
-            self._finder.lost(known.endpoint)  # it may be another one since, and nothing here would notice
-        self._of_groups.append(wanted)
-
     def _find_coordinators(self, now: float) -> None:
         for group, until, promise in self._of_groups:
             found = self._finder.of(CoordinatorKind.GROUP, group, now)
@@ -167,7 +161,11 @@ class AdminCore(ClientCore[AdminConfig]):
                 self._keep(promise, found.endpoint)
             elif failure is not None and failure.retry_at >= until:
                 self._keep(promise, failure.error)
-        self._of_groups = [one for one in self._of_groups if not one.promise.done()]
+        left = [one for one in self._of_groups if not one.promise.done()]
+        for group in {one.group for one in self._of_groups} - {one.group for one in left}:
+            # It may be another broker at the next call, and nothing here would notice.
+            self._finder.forget(CoordinatorKind.GROUP, group)
+        self._of_groups = left
 
     def _no_coordinator(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
         for wanted in self._of_groups:

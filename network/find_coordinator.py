@@ -117,6 +117,10 @@ class CoordinatorFinder:
             if lookup.node is not None and lookup.node.endpoint == endpoint:
                 lookup.node = None
 
+    def forget(self, kind: CoordinatorKind, key: str) -> None:
+        """Keep nothing of a coordinator. An outcome of its look-up that is under way is ignored."""
+        self._lookups.pop((kind, key), None)
+
     def next_poll_at(self) -> list[float | None]:
         """The times (monotonic s) of retries."""
         return [

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -18,7 +19,7 @@ from kohort.protocol.apis.offset_fetch import OffsetFetchResponse
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Answer, Call, Delay, Drop
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child, wait_until
 from tests.network.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
@@ -198,6 +199,23 @@ def test_a_broker_that_is_not_the_coordinator_any_more_is_looked_up_again() -> N
         fake.control("OffsetFetch", lambda _call: Answer(moved), times=1)
         assert admin.committed("group")[PLACE].offset == 3
         assert len(fake.calls_of("FindCoordinator")) == 2
+
+
+def test_nothing_is_kept_of_the_coordinators_of_many_groups() -> None:
+    absent = FindCoordinatorResponse(error_code=15)
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"FindCoordinator": (0, 3)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=500) as admin,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        groups = [f"group-{number}" for number in range(8)] * 2
+        assert list(threads.map(admin.committed, groups)) == [{}] * 16
+        fake.control("FindCoordinator", lambda _call: Answer(absent))
+        with pytest.raises((BrokerError, OperationTimeout)):
+            admin.committed("group")
+        wait_until(lambda: not admin._driver.core._of_groups)
+        assert admin._driver.core._finder.next_poll_at() == []
+        assert not admin._driver.core._finder._lookups
 
 
 READS = [
