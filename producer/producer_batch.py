@@ -161,6 +161,7 @@ class PartitionQueue:
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
+    used_at: float = -inf  # the time (monotonic s) of the last batch
     waits_since: float = inf  # the time (monotonic s) since which a batch is due and cannot be sent
     direct: "DirectSend | None" = None  # sends a record that comes alone
     settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede

@@ -11,7 +11,7 @@ driver's thread.
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
@@ -43,6 +43,8 @@ log = logger("kohort.producer")
 
 MOST_REFUSED = 100
 """The errors of so many topics are kept for the other calls that wait for these topics."""
+MAX_IDLE_S: Final = 300.0
+"""Time without a record after which a topic leaves metadata: the default of Java's `metadata.max.idle.ms`."""
 
 
 class ProducerCore(ClientCore[ProducerConfig]):
@@ -56,7 +58,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
-            on_metadata=lambda _changed: self._updated(),
+            on_metadata=lambda _changed: self._on_metadata(),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
         self.wake: Callable[[], None] = _idle  # makes the driver poll, for new records only
@@ -94,7 +96,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             )
         )
         self._wall_ms = 0
-        self._topics: set[str] = set()
+        self._topics: dict[str, float] = {}  # when they were last used (monotonic s), as of the last metadata
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
         self._others_at: float | None = None  # as `_polls_at`, without the sender
@@ -268,14 +270,41 @@ class ProducerCore(ClientCore[ProducerConfig]):
             if any(place.topic == topic for place in self.accumulator.busy):
                 self.cluster.forget_missing()  # records wait for it: request it again, and report its error again
             else:
-                self._topics.discard(topic)
-                self.metadata.remove_transient([topic])
+                self._forget([topic])
             raise error
         if topic not in self._topics:
             _check_topic(topic)
-            self._topics.add(topic)
-            self.metadata.add_transient([topic])
             self.cluster.forget_missing()
+        self._use(topic)
+
+    def _use(self, topic: str) -> None:
+        """Have the topic in metadata, as long as it is used."""
+        if topic not in self._topics:
+            self.metadata.add_transient([topic])  # first: an interrupt after it leaves a name that is requested
+            self._topics[topic] = inf
+
+    def _forget(self, topics: list[str]) -> None:
+        for topic in topics:
+            if self._topics.pop(topic, None) is not None:
+                self.metadata.remove_transient([topic])
+
+    def _on_metadata(self) -> None:
+        """Metadata has come. Later requests leave out topics that were not used for long, as Java's client does.
+
+        Otherwise a topic that is deleted would be created again by each request, until the producer is closed.
+        """
+        self._updated()
+        used, now = self._topics, self.metadata.responded_at
+        for (topic, _), lane in self.accumulator.lanes.items():
+            if topic in used:
+                used[topic] = max(used[topic], now if lane.busy else lane.used_at)
+        for topic in used:
+            used[topic] = min(used[topic], now)
+        if idle := [topic for topic, used_at in used.items() if used_at < now - MAX_IDLE_S]:
+            self._forget(idle)
+            for topic in idle:
+                self._topic_errors.pop(topic, None)
+            self.accumulator.open.clear()  # so that their next records come by `append`
 
     def append(
         self,
@@ -297,6 +326,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         count = self.partitions(topic)
         if count is None:
             return None
+        self._use(topic)
         size = record_size(key, value, headers)
         self._fits(topic, size)
         accumulator, config = self.accumulator, self.config
@@ -340,6 +370,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         accumulator = self.accumulator
         if accumulator.is_full(len(body)):
             return None
+        self._use(partition.topic)
         lane = accumulator.lane(partition)
         self.transactions.uses(partition)
         batch = accumulator.new_batch(lane, now)

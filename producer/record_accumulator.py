@@ -142,7 +142,7 @@ class RecordAccumulator:
 
     def new_batch(self, lane: PartitionQueue, now: float) -> ProducerBatch:
         """A batch for the queue, which does not have it yet."""
-        config = self._context.config
+        config, lane.used_at = self._context.config, now
         return ProducerBatch(
             lane.partition, now, self.room, config.batch_bytes, self.wait, config.on_delivery, next(self._ordinals)
         )

@@ -1,18 +1,21 @@
 """Topics that a producer's first record creates, where the broker allows it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from kohort import AsyncProducer, Producer
 from kohort.network import metadata_updater
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
+from kohort.producer import producer_core
 from kohort.producer.producer_core import ProducerCore
 from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.fake_broker import CoordinatorSettings
 from tests.coordinator_client.consumer_helpers import wait_until
+from tests.producer.producer_world import TOPIC, World
 from tests.producer.test_producer_machine import ready
 from tests.support.broker_selection import wanted_version
 
@@ -109,6 +112,63 @@ def test_the_errors_of_a_topic_name_what_a_producer_needs() -> None:
     core.put_error(UnknownTopic("invalid topic name", topic="x"))
     with pytest.raises(UnknownTopic, match="invalid topic name"):
         core.add_topic("x")
+
+
+def test_a_deleted_topic_that_the_producer_does_not_use_any_more_is_not_created_again(
+    creating: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_core, "MAX_IDLE_S", 0.5)
+
+    def requested() -> set[str | None]:
+        request: Any = creating.calls_of("Metadata")[-1].request
+        return {one.name for one in request.topics}
+
+    with Producer(creating.bootstrap, metadata_max_age_ms=50, linger_ms=0) as producer:
+
+        def send_until(reached: Callable[[], bool]) -> None:
+            wait_until(lambda: producer.send("kept", b"x").result(LIMIT_S).offset >= 0 and reached())
+
+        for topic in ("gone", "kept"):
+            producer.send(topic, b"x").result(LIMIT_S)
+        send_until(lambda: requested() == {"kept"})
+        creating.delete_topic("gone")
+        calls = len(creating.calls_of("Metadata"))
+        send_until(lambda: len(creating.calls_of("Metadata")) > calls + 2)
+        assert set(creating._cluster.topics) == {"kept"}
+        assert producer.send("gone", b"y").result(LIMIT_S).offset == 0
+        assert requested() == {"gone", "kept"}
+
+
+def test_records_of_a_topic_that_leaves_metadata_again_and_again_are_all_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_core, "MAX_IDLE_S", 0.0)
+    left: list[list[str]] = []
+    forget = ProducerCore._forget
+    monkeypatch.setattr(ProducerCore, "_forget", lambda core, topics: (left.append(topics), forget(core, topics)))
+    for seed in range(20):
+        world = World(seed, linger_ms=5 * (seed % 2), metadata_max_age_ms=5)
+        world.sends = 0.1
+        world.run(1_000)
+        world.calm()
+        expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        for delivery, value in world.sent:
+            expected[delivery.result().partition].append(value)
+        assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
+    assert len(left) > 100
+
+
+def test_a_record_that_is_sent_alone_brings_its_topic_back_to_metadata() -> None:
+    world = ready(linger_ms=0)
+    while not world.sent_alone:
+        world.send(b"x", 0)
+        world.calm()
+    world.core.metadata.responded_at = world.now + 2 * producer_core.MAX_IDLE_S
+    world.core._on_metadata()
+    assert not world.core.metadata.names
+    alone = world.sent_alone
+    world.send(b"y", 0)
+    assert (world.sent_alone, world.core.metadata.names) == (alone + 1, {TOPIC})
 
 
 @pytest.mark.broker
