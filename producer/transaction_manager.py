@@ -7,7 +7,7 @@ Otherwise it fails the transaction if the request adds to its contents, and ends
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -469,6 +469,8 @@ class TransactionManager:
             # OPERATION_NOT_ATTEMPTED is caused by the error of another partition.
             bad = {place: code for place, code in codes.items() if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)}
             if not bad:
+                if self._leaves_out("AddPartitionsToTxn", wanted, codes.keys()):
+                    return
                 self._attempts = FRESH
                 self._contents.partitions |= wanted
                 self._contents.wanted -= wanted
@@ -485,13 +487,19 @@ class TransactionManager:
         coordinator = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
         if coordinator is None:
             return None
-        where = coordinator.endpoint
+        where, part = coordinator.endpoint, order.parts[0]
         self._contents.groups.add(group.group_id)
-        commit = self._offset_commit(group, order.parts[0])
+        commit = self._offset_commit(group, part)
 
         def committed(response: TxnOffsetCommitResponse, when: float) -> None:
-            codes = [one.error_code for topic in response.topics for one in topic.partitions if one.error_code]
-            self._offsets_committed(order, min(codes, key=_mends_itself, default=0), where, when)
+            codes = {
+                TopicPartition(topic.name, one.partition_index): one.error_code
+                for topic in response.topics
+                for one in topic.partitions
+            }
+            code = min(filter(None, codes.values()), key=_mends_itself, default=0)
+            if code or order not in self._orders or not self._leaves_out("TxnOffsetCommit", part, codes.keys()):
+                self._offsets_committed(order, code, where, when)
 
         def made(version: int) -> TxnOffsetCommitRequest:
             if version < FIRST_WITH_MEMBER and group.member_id:
@@ -674,6 +682,14 @@ class TransactionManager:
             case TransactionErrorClass.INVALID_CONFIGURATION | TransactionErrorClass.FATAL:
                 self.die(_forbidden(error))
         return False
+
+    def _leaves_out(self, api: str, requested: Iterable[TopicPartition], found: Container[TopicPartition]) -> bool:
+        """True if a response has no result for a partition. The transaction has failed then."""
+        left_out = min((one for one in requested if one not in found), default=None)
+        if left_out is not None:
+            topic, partition = left_out
+            self.failed(KohortError(f"the {api} response lacks a partition", api=api, topic=topic, partition=partition))
+        return left_out is not None
 
     def _class(self, api: str, error: BrokerError) -> TransactionErrorClass:
         """The class of an error here and now: what cannot fail a transaction any more is fatal."""

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
+from kohort.admin import Admin
 from kohort.coordinator_client import AuthorizationFailed, ForkError, OperationTimeout, UnknownTopic
 from kohort.fastpath import decode
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import ProducerClosed, RecordTooLarge
 from kohort.producer.transaction_states import TxnState
 from kohort.protocol.errors import UnsupportedVersion
@@ -117,6 +119,31 @@ def test_a_lost_response_commits_no_aborted_record_and_loses_no_committed_one(
 
 
 @pytest.mark.proves("B-35")
+@pytest.mark.parametrize(
+    ("version", "api", "field"),
+    [
+        (1, "AddPartitionsToTxn", "results_by_topic_v3_and_below"),
+        (1, "TxnOffsetCommit", "topics"),
+        (2, "TxnOffsetCommit", "topics"),
+    ],
+)
+def test_a_partition_that_a_response_leaves_out_is_not_committed(version: int, api: str, field: str) -> None:
+    with FakeBroker(topics={"topic": 1}, features={"transaction.version": version}) as fake:
+        fake.control(api, lambda _call: Alter(lambda response: response._replace(**{field: ()})), times=1)
+        with Producer(fake.bootstrap, transactional_id="name", linger_ms=0) as producer:
+            producer.begin()
+            with pytest.raises(KohortError):
+                producer.send("topic", b"lost", partition=0)
+                producer.send_offsets({TopicPartition("topic", 0): 1}, ConsumerGroupMetadata("group"))
+                producer.commit()
+            producer.abort()
+            with producer.transaction():
+                producer.send("topic", b"again", partition=0)
+                producer.send_offsets({TopicPartition("topic", 0): 1}, ConsumerGroupMetadata("group"))
+        with Admin(fake.bootstrap) as admin:
+            assert {one: to.offset for one, to in admin.committed("group").items()} == {TopicPartition("topic", 0): 1}
+
+
 def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
     """It waits neither for the lock that the driver held at the fork, nor for a delivery whose outcome it cannot
     get."""
