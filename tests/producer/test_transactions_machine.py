@@ -101,14 +101,22 @@ class TxnWorld(World):
                     throttle_time_ms=0, error_code=code, producer_id=7, producer_epoch=self.epoch
                 )
             case "AddPartitionsToTxn":
-                reported = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=self.code(pending))
-                topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=(reported,))
+                (wanted,) = pending.request.v3_and_below_topics
+                reported = tuple(
+                    AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=self.code(pending))
+                    for number in wanted.partitions
+                )
+                topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=reported)
                 response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=(topic,))
             case "AddOffsetsToTxn":
                 response = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=self.code(pending))
             case "TxnOffsetCommit":
-                one = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.code(pending))
-                source = TxnOffsetCommitResponseTopic(name="source", partitions=(one,))
+                code, (sent,) = self.code(pending), pending.request(5).topics
+                results = tuple(
+                    TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    for one in sent.partitions
+                )
+                source = TxnOffsetCommitResponseTopic(name="source", partitions=results)
                 response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,))
             case "EndTxn":
                 code = self.code(pending)
