@@ -84,24 +84,21 @@ def test_what_a_response_leaves_out_it_does_not_vouch_for(
 
 
 @pytest.mark.parametrize(
-    ("api", "call"),
+    ("delete", "left"),
     [
-        ("DeleteTopics", lambda admin: admin.delete_topics("topic", "other", "topic")),
-        ("DeleteGroups", lambda admin: admin.delete_groups("group", "other", "group")),
-        ("DeleteShareGroupOffsets", lambda admin: admin.delete_share_offsets("group", "topic", "other", "topic")),
+        (lambda admin: admin.delete_topics("topic", "other", "topic"), lambda admin: admin.list_topics()),
+        (lambda admin: admin.delete_groups("group", "other", "group"), lambda admin: admin.list_groups()),
     ],
+    ids=["topics", "groups"],
 )
-def test_what_a_call_names_twice_is_deleted_once(api: str, call: Callable[[Admin], None]) -> None:
+def test_what_a_call_names_twice_is_deleted_once(
+    delete: Callable[[Admin], None], left: Callable[[Admin], list[object]]
+) -> None:
     with FakeBroker(topics={"topic": 1, "other": 1}) as fake, Admin(fake.bootstrap) as admin:
-        if api == "DeleteShareGroupOffsets":
-            admin.alter_share_offsets("group", {TopicPartition(topic, 0): 0 for topic in ("topic", "other")})
-        else:
-            for group in ("group", "other"):
-                fake.commit(group, {TopicPartition("topic", 0): 0})
-        call(admin)
-        assert {"DeleteTopics": admin.list_topics, "DeleteGroups": admin.list_groups}.get(
-            api, lambda: admin.share_offsets("group")
-        )() == []
+        for group in ("group", "other"):
+            fake.commit(group, {TopicPartition("topic", 0): 0})
+        delete(admin)
+        assert left(admin) == []
 
 
 def test_a_partition_that_a_share_group_cannot_have_is_named() -> None:

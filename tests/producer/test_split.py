@@ -45,7 +45,8 @@ def test_a_batch_is_halved_until_its_parts_fit(compression: str) -> None:
 
 def test_parts_have_the_headers_of_their_records_byte_for_byte() -> None:
     world = ready(batch_bytes=10_000)
-    headers = encoded_headers([(b"\xff", b"1"), ("\xe4", None), (b"\xff", b"")])
+    given: list[Any] = [(b"\xff", b"1"), ("\xe4", None), (b"\xff", b"")]
+    headers = encoded_headers(given)
     for _ in range(2):
         delivery = world.core.append(world.now, TOPIC, None, b"v", headers, 0, 1, None)
     world.core.accumulator.close_batches()
