@@ -24,8 +24,8 @@ FIRST_WITHOUT_TOPIC_CREATION: Final = first_version(MetadataRequest, "allow_auto
 def fit(request: Any, version: int) -> Any:
     """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are.
 
-    Raises UnsupportedVersion where a static member would become another one by that, or where the broker would create
-    topics.
+    Raises UnsupportedVersion where a static member would become another one by that, where a pattern would be lost, or
+    where the broker would create topics.
     """
     kind: type[Request] = type(request)
     is_static = getattr(request, "group_instance_id", None) is not None
@@ -49,12 +49,18 @@ def fit(request: Any, version: int) -> Any:
     if kind.__name__ in REPLACED:
         text, many = REPLACED[kind.__name__]
         return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
-    # KIP-848: "" removes a pattern. A version without patterns has none to remove, but a pattern itself must not be
-    # dropped.
-    if getattr(request, "subscribed_topic_regex", None) == "" and version < first_version(
-        kind, "subscribed_topic_regex"
-    ):
-        return request._replace(subscribed_topic_regex=None)
+    pattern = getattr(request, "subscribed_topic_regex", None)
+    if pattern is not None and version < (since := first_version(kind, "subscribed_topic_regex")):
+        if pattern:
+            raise UnsupportedVersion(
+                "the broker is too old for patterns that the coordinator matches (KIP-848)",
+                hint="Kafka 4.0, or subscribe(pattern=...) instead of broker_pattern",
+                api=kind.__name__.removesuffix("Request"),
+                version=version,
+                least=since,
+                group=request.group_id,
+            )
+        return request._replace(subscribed_topic_regex=None)  # there is none to remove
     # KIP-516: v13 has topic ids. By name, a re-created topic would be removed from the session with the old one.
     if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
         return _without_reported(request)

@@ -21,6 +21,7 @@ from kohort.network.errors import AuthorizationFailed
 from kohort.network.request_versions import fit
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.protocol.catalogue import API as CATALOGUE
+from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import Alter, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 from tests.coordinator_client.group.consumer_member_rig import API, MEMBER_ID, EpochRig, by_id
@@ -447,11 +448,26 @@ def test_a_static_member_with_names_removes_the_pattern_of_its_predecessor_in_ea
     assert fit(rig.report, 1) == rig.report
 
 
+@pytest.mark.proves("F-16")
 def test_a_pattern_is_never_left_out_for_a_version_that_has_none() -> None:
     rig = EpochRig()
     rig.subscribe_on_broker("t.*")
     rig.found()
-    assert fit(rig.report, 0) == rig.report
+    with pytest.raises(UnsupportedVersion, match="patterns"):
+        fit(rig.report, 0)
+    assert fit(rig.report, 1) == rig.report
+
+
+@pytest.mark.proves("F-16")
+def test_a_broker_without_patterns_is_named_by_each_poll_until_topics_are_subscribed() -> None:
+    with FakeBroker(topics={"t": 1}, versions={API: (0, 0)}) as fake:
+        with Consumer(fake.bootstrap, group="g", protocol="consumer") as consumer:
+            consumer.subscribe(broker_pattern="t.*")
+            for _ in range(2):
+                with pytest.raises(UnsupportedVersion, match=r"pattern=.* instead of broker_pattern"):
+                    poll_until(consumer, lambda: False)
+            consumer.subscribe(["t"])
+            poll_until(consumer, lambda: len(consumer.assignment) == 1)
 
 
 def test_a_dynamic_member_that_never_had_a_pattern_says_nothing_of_one() -> None:
