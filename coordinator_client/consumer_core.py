@@ -151,6 +151,7 @@ class ConsumerCore(CoreFields):
         self.group_lag = GroupLag(
             self.lookups, self.post_event, reads_old=self.positions.policy.kind is not ResetKind.LATEST
         )
+        self.metadata.partitions = lambda: (*self.assignment, *self.lookups.partitions)
         self.commits = CommitRequestManager(
             context,
             self.cluster,
@@ -392,6 +393,7 @@ class ConsumerCore(CoreFields):
                 elif owned.start is not None and before.get(partition) is not owned:
                     # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
                     self.seek(partition, *owned.start)
+            self.metadata.look_for(assignment)  # the leader or the coordinator may know a newer partition
             self.has_updates = True
         self.refresh_allowed()
         self._watch_topic_ids()

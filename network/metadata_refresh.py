@@ -32,7 +32,7 @@ class WantedTopics(NamedTuple):
 
 
 NAMES_PER_S = 10_000
-"""The most names a second that are requested again because a topic is missing or has no leader."""
+"""The most names a second that are requested again because a topic is missing, or lacks a partition or a leader."""
 
 OTHERS_NAMES_PER_S = 200
 """The same, where only topics of other members are missing: a member may name any number that do not exist."""
@@ -41,7 +41,8 @@ OTHERS_NAMES_PER_S = 200
 class MetadataRefresher:
     """Tracks the topics needed (`set_topics`, `add_transient`), the next request and the `view`.
 
-    `add_transient` counts: a look-up of a topic that is not consumed needs its metadata only while it runs.
+    `partitions`: returns the partitions needed, if a client needs certain ones. `add_transient` counts: a look-up of a
+    topic that is not consumed needs its metadata only while it runs.
     `requests_sent`: the number of requests. `last_with_response`: the number of the last one with a response,
     received at `responded_at` (monotonic s).
     """
@@ -50,6 +51,7 @@ class MetadataRefresher:
         self.backoff = backoff
         self.max_age_s = max_age_s
         self.auto_create = auto_create
+        self.partitions: Callable[[], Iterable[TopicPartition]] = tuple
         self.view: ClusterView = NOTHING_KNOWN
         self.requests_sent = 0
         self.last_with_response = 0
@@ -63,6 +65,7 @@ class MetadataRefresher:
         self._in_flight = False
         self.responded_at = -inf
         self._attempts: Attempts = FRESH
+        self._failed = False  # the last request had no response
         self._paced_until = -inf
 
     def set_topics(self, wanted: WantedTopics) -> None:
@@ -115,6 +118,19 @@ class MetadataRefresher:
         self._stale = True
         self._at_once |= at_once
 
+    def look_for(self, partitions: Iterable[TopicPartition], *, at_once: bool = False) -> None:
+        """Requests new metadata if the view has a topic, but not such a partition of it. It may have been added."""
+        if self._without(partitions):
+            self.request_update(at_once=at_once)
+
+    def _without(self, partitions: Iterable[TopicPartition]) -> frozenset[str]:
+        """The topics of the view that lack one of these partitions."""
+        return frozenset(
+            topic
+            for topic, number in partitions
+            if (known := self.view.topics.get(topic)) is not None and number not in known.partitions
+        )
+
     @property
     def names(self) -> frozenset[str]:
         return self._wanted.names | self._transient.keys() if self._transient else self._wanted.names
@@ -147,7 +163,7 @@ class MetadataRefresher:
     def _due(self) -> float:
         """The time of the next request: at once for topics never requested or a call, else at the backoff's pace."""
         covers = self._covers()
-        if (self._at_once or not covers) and not self._attempts.failures:
+        if (self._at_once and not self._failed) or (not covers and not self._attempts.failures):
             return -inf
         if self._stale or not covers or not self.view.brokers:
             pace = self.responded_at + self.backoff.initial_ms / 1000
@@ -164,15 +180,15 @@ class MetadataRefresher:
 
     def on_response(self, response: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
-        requested, self._in_flight = self._names_in_flight, False
+        requested, self._in_flight, self._failed = self._names_in_flight, False, False
         self.last_with_response = self.requests_sent
         self.view = self.view.updated(response, requested=requested)
         self._names_in_response = requested
         self._forget_unwatched()
         self.responded_at = now
-        # A topic that is missing or has no leader is requested again, with growing delays.
+        # A topic that is missing, or lacks a partition or a leader, is requested again, with growing delays.
         missing = self.missing() if requested is None else self.missing() & requested
-        if unready := missing | self._leaderless():
+        if unready := missing | self._leaderless() | self._without(self.partitions()):
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
             names_per_s = OTHERS_NAMES_PER_S if unready <= self._wanted.of_others else NAMES_PER_S
@@ -188,7 +204,7 @@ class MetadataRefresher:
     def on_failure(self, now: float, chance: float) -> None:
         """Handles a request without a response."""
         self._in_flight = False
-        self._stale = True
+        self._stale = self._failed = True
         self._attempts = self._attempts.failed(now, self.backoff, chance)
 
     def missing(self) -> frozenset[str]:

@@ -266,6 +266,11 @@ class OffsetsRequestManager:
     def needs_coordinator(self) -> bool:
         return bool(self._committed_lookups or self._members.waiting)
 
+    @property
+    def partitions(self) -> Iterator[TopicPartition]:
+        """The partitions of lookups that go to their leaders."""
+        return (partition for lookup in self._lookups for partition in lookup.wanted)
+
     def fail(self, error: KohortError) -> None:
         """Fail all lookups with a fatal error."""
         for lookup in self._lookups:
@@ -607,6 +612,7 @@ class OffsetsRequestManager:
             return
         self._lookups.append(lookup)
         self._context.metadata.add_transient(lookup.topics)
+        self._context.metadata.look_for(lookup.wanted, at_once=True)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""

@@ -260,6 +260,36 @@ def test_a_topic_is_requested_again_while_a_leader_is_not_known(leaders: tuple[i
     assert one.next_poll_at() == pytest.approx(0.1 if again else 300.0)
 
 
+@pytest.mark.proves("B-41")
+def test_a_partition_that_a_known_topic_lacks_is_looked_for_ever_more_slowly() -> None:
+    one = keeper()
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    wanted = [TopicPartition("t", 0)]
+    one.partitions = lambda: wanted
+    one.look_for([TopicPartition("unknown", 7)])  # the topic is missing, which is another reason
+    send(one, 0.0)
+    one.on_response(respond(topic("t", {0: (1, 5)})), 0.0, 0.5)
+    one.look_for(wanted)
+    assert one.next_poll_at() == pytest.approx(300.0)
+    wanted.append(TopicPartition("t", 1))
+    one.look_for(wanted)
+    now, waits = 0.0, []
+    for _ in range(6):
+        wakes = one.next_poll_at()
+        assert wakes is not None
+        waits.append(round(wakes - now, 3))
+        now = wakes
+        assert send(one, now) == ["t"]
+        one.on_response(respond(topic("t", {0: (1, 5)})), now, 0.5)
+    assert waits == [0.1, 0.1, 0.2, 0.4, 0.8, 1.0]
+    now = one.next_poll_at() or 0.0
+    send(one, now)
+    one.on_response(respond(topic("t", {0: (1, 5), 1: (1, 5)})), now, 0.5)
+    assert one.next_poll_at() == pytest.approx(now + 300.0)
+    one.look_for([TopicPartition("t", 2)], at_once=True)  # a call of the user
+    assert send(one, now) == ["t"]
+
+
 def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     """A leader wants every name that any member subscribes to: 20,000 of them are requested every two seconds."""
     it = keeper()
@@ -321,6 +351,17 @@ def test_a_call_does_not_wait_for_the_backoff() -> None:
     one.on_response(respond(topic("t", {0: (1, 0)})), 0.03, 0.5)
     one.request_update()
     assert one.next_request(0.04) is None, "one request for each call"
+
+
+def test_a_call_does_not_wait_because_a_topic_is_missing() -> None:
+    one = keeper()
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    for now in (0.0, 1.0, 2.0):  # its pace has grown
+        send(one, now)
+        one.on_response(respond(topic("t", {}, code=3)), now, 0.5)
+    assert one.next_request(2.0) is None
+    one.request_update(at_once=True)
+    assert send(one, 2.0) == ["t"]
 
 
 def test_a_call_waits_after_a_request_that_failed() -> None:
