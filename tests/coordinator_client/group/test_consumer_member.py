@@ -460,14 +460,16 @@ def test_a_pattern_is_never_left_out_for_a_version_that_has_none() -> None:
 
 @pytest.mark.proves("F-16")
 def test_a_broker_without_patterns_is_named_by_each_poll_until_topics_are_subscribed() -> None:
-    with FakeBroker(topics={"t": 1}, versions={API: (0, 0)}) as fake:
-        with Consumer(fake.bootstrap, group="g", protocol="consumer") as consumer:
-            consumer.subscribe(broker_pattern="t.*")
-            for _ in range(2):
-                with pytest.raises(UnsupportedVersion, match=r"pattern=.* instead of broker_pattern"):
-                    poll_until(consumer, lambda: False)
-            consumer.subscribe(["t"])
-            poll_until(consumer, lambda: len(consumer.assignment) == 1)
+    with (
+        FakeBroker(topics={"t": 1}, versions={API: (0, 0)}) as fake,
+        Consumer(fake.bootstrap, group="g", protocol="consumer") as consumer,
+    ):
+        consumer.subscribe(broker_pattern="t.*")
+        for _ in range(2):
+            with pytest.raises(UnsupportedVersion, match=r"pattern=.* instead of broker_pattern"):
+                poll_until(consumer, lambda: False)
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: len(consumer.assignment) == 1)
 
 
 def test_a_dynamic_member_that_never_had_a_pattern_says_nothing_of_one() -> None:
