@@ -234,7 +234,11 @@ class ClassicMember(MemberBase):
 
     def _turn__stable(self) -> bool:
         cause = self._wants_rebalance()
-        if cause is None or self._topics.meant is None:
+        if cause is None:
+            return False
+        # Another member may have joined for a topic that matches. One rebalance is enough if all members know it.
+        awaited = cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS and self._topics.refresh(self._tracker.now)
+        if awaited or self._topics.meant is None:
             return False
         self._tracker.begin_rebalance(cause)
         if not self._lets_go_first(self._topics.meant):
@@ -292,6 +296,8 @@ class ClassicMember(MemberBase):
                 return [self._gathering.join_not_before]
             case MemberState.PLANNING:
                 return [self._planning.wake_at()]
+            case MemberState.STABLE if (until := self._topics.awaited_until) is not None and until > self._tracker.now:
+                return [until]
         return []
 
     # --------------------------------------------------------------------------------------------------- events

@@ -112,7 +112,7 @@ class Gathering(MemberComponent):
         self._in_flight.cancel("Heartbeat")
         request = join_group(self._settings, self._membership.identity, protocols, reason)
         self._membership.send("JoinGroup", request, self._patience_ms)
-        self._topics.joined = topics
+        self._topics.joined, self._topics.awaited_until = topics, None
         self._membership.rejoin = None
         self._tracker.timeline.attempt()
 

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Final, Self
 
 from kohort.common.named_tuple import NamedTuple
@@ -215,12 +216,16 @@ class InFlightRequests:
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 
+TOPICS_PATIENCE_S: Final = 1.0
+"""Maximum wait (s) of a rebalance for the topics of a pattern as they are now."""
+
 
 class TopicSubscription:
     """The known topics of the cluster, and the topics that the subscription means because of them.
 
     `known`: the existing topics. `meant`: those of the current subscription, None while a pattern waits for the
-    cluster's topics. `joined`: those of the last JoinGroup.
+    cluster's topics. `joined`: those of the last JoinGroup. `awaited_until`: the time (monotonic s) until which a
+    rebalance waits for the topics of a pattern, None if it has not requested them.
     """
 
     __slots__ = (
@@ -228,6 +233,8 @@ class TopicSubscription:
         "_hide_internal",
         "_looked_up",
         "_reported",
+        "_requested",
+        "awaited_until",
         "joined",
         "known",
         "meant",
@@ -245,6 +252,8 @@ class TopicSubscription:
         )
         self.meant: frozenset[str] | None = None
         self.joined = NO_TOPICS
+        self.awaited_until: float | None = None
+        self._requested = 0
 
     @property
     def by_pattern(self) -> bool:
@@ -256,8 +265,17 @@ class TopicSubscription:
         self._reported = NO_TOPICS
         self._resolve()
 
+    def refresh(self, now: float) -> bool:
+        """Request the topics of a pattern, once a rebalance. True while they are waited for."""
+        if self.awaited_until is None and self.by_pattern:
+            self._requested += 1
+            self.awaited_until = now + TOPICS_PATIENCE_S
+        return self.awaited_until is not None and now < self.awaited_until
+
     def learn(self, event: TopicsChanged) -> None:
         """Add metadata: of the whole cluster, or of the requested topics."""
+        if event.complete and self.awaited_until is not None:
+            self.awaited_until = -inf
         usable = {name: info for name, info in event.topics.items() if info.partitions >= 0}
         if event.complete:
             self.known = usable
@@ -287,7 +305,7 @@ class TopicSubscription:
         if subscription is None:
             return WantedTopics()
         own = subscription.topics
-        return WantedTopics(own | group_topics, subscription.by_pattern, of_others=group_topics - own)
+        return WantedTopics(own | group_topics, subscription.by_pattern, self._requested, group_topics - own)
 
     def _resolve(self) -> None:
         """Work out the topics of the subscription from what is known of the cluster."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group.member_context import TOPICS_PATIENCE_S
 from kohort.coordinator_client.hooks import RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.metadata import TopicInfo, TopicsChanged
@@ -56,6 +57,55 @@ def test_a_new_topic_that_matches_makes_the_member_rejoin() -> None:
     assert rig.hook.event.cause.detail == "payments"
     rig.run_hook()
     assert rig.reported().topics == ("payments", "pays")
+
+
+@pytest.mark.proves("G-13", "B-41")
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
+def test_a_rebalance_of_others_joins_with_the_topics_that_match_now(late: bool) -> None:
+    rig = by_pattern("pay.*")
+    rig.topics(True, pays=1)
+    rig.joined()
+    rig.synced(assigned=tps("pays-0"))
+    rig.run_hook()
+    for generation in (2, 3):
+        before = rig.ready.wanted
+        rig.heartbeat(27)
+        assert (rig.state, rig.ready.wanted.attempt) == ("STABLE", before.attempt + 1)
+        if late:
+            rig.after(TOPICS_PATIENCE_S)
+        else:
+            rig.topics(True, pays=1, **dict.fromkeys([f"pay{number}" for number in range(generation)], 1))
+        assert rig.hook.event.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
+        rig.run_hook()
+        newest = [] if late else [f"pay{number}" for number in range(generation)]
+        assert rig.reported().topics == (*newest, "pays")
+        rig.joined(generation=generation)
+        rig.synced(assigned=tps("pays-0"))
+        rig.run_hook()
+        assert rig.state == "STABLE"
+
+
+@pytest.mark.proves("G-13")
+def test_a_wait_for_the_topics_of_a_pattern_is_over_once() -> None:
+    rig = Rig()
+    rig.reach_stable(tps("t-0"))
+    rig.post(ev.Subscribed(Subscription.matching("u.*")))
+    rig.heartbeat(27)
+    assert rig.ready.wake_at == pytest.approx(rig.now + TOPICS_PATIENCE_S)
+    rig.after(TOPICS_PATIENCE_S)
+    assert rig.state == "STABLE", "the pattern is not resolved"
+    assert rig.ready.wake_at is not None
+    assert rig.ready.wake_at > rig.now, "it waits for an event"
+    rig.heartbeat(22)  # the membership is lost
+    rig.run_hook()
+    rig.topics(True, t=1, u1=1)
+    rig.joined(generation=3)
+    rig.synced()
+    rig.run_hook()
+    assert (rig.state, rig.reported().topics) == ("STABLE", ("u1",))
+    before = rig.ready.wanted.attempt
+    rig.heartbeat(27)
+    assert rig.ready.wanted.attempt == before + 1
 
 
 @pytest.mark.proves("F-16")

@@ -85,3 +85,22 @@ def test_a_member_reads_an_assigned_partition_that_its_metadata_lacks(protocol: 
                 (new, *_) = sorted(other.assignment, reverse=True)
                 fake.produce("topic", new.partition, [(None, b"v")])
                 read(other, 1)
+
+
+@pytest.mark.proves("B-41", "F-16")
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_new_topic_of_a_pattern_is_shared_by_members_with_older_metadata(assignor: str) -> None:
+    with FakeBroker(topics={"t1": 2}) as fake:
+        usual: dict[str, Any] = {"group": "g", "assignors": [assignor], "heartbeat_interval_ms": 200}
+        with (
+            Consumer(fake.bootstrap, metadata_max_age_ms=300, **usual) as leader,
+            Consumer(fake.bootstrap, **usual) as other,
+        ):
+            leader.subscribe(pattern="t.*")
+            poll_until(leader, lambda: len(leader.assignment) == 2)
+            other.subscribe(pattern="t.*")
+            poll_all_until([leader, other], lambda: len(leader.assignment) == len(other.assignment) == 1)
+            before = leader.group_metadata().generation
+            fake.create_topic("t2", 4)
+            poll_all_until([leader, other], lambda: len(leader.assignment) == len(other.assignment) == 3)
+            assert leader.group_metadata().generation == before + 1
