@@ -393,7 +393,8 @@ class ConsumerCore(CoreFields):
                 elif owned.start is not None and before.get(partition) is not owned:
                     # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
                     self.seek(partition, *owned.start)
-            self.metadata.look_for(assignment)  # the leader or the coordinator may know a newer partition
+            if self.metadata.view.lacking(assignment):  # the leader or the coordinator has newer metadata
+                self.metadata.request_update()
             self.has_updates = True
         self.refresh_allowed()
         self._watch_topic_ids()

@@ -149,6 +149,14 @@ class ClusterView(NamedTuple):
         view = self.partition(partition)
         return self.brokers.get(view.leader) if view else None
 
+    def lacking(self, partitions: Iterable[TopicPartition]) -> frozenset[str]:
+        """The topics that are here without one of these partitions, which may have been added since."""
+        return frozenset(
+            topic
+            for topic, number in partitions
+            if (known := self.topics.get(topic)) is not None and number not in known.partitions
+        )
+
     def topic_id(self, topic: str) -> uuid.UUID:
         view = self.topics.get(topic)
         return view.id if view else NO_TOPIC_ID

@@ -118,19 +118,6 @@ class MetadataRefresher:
         self._stale = True
         self._at_once |= at_once
 
-    def look_for(self, partitions: Iterable[TopicPartition], *, at_once: bool = False) -> None:
-        """Requests new metadata if the view has a topic, but not such a partition of it. It may have been added."""
-        if self._without(partitions):
-            self.request_update(at_once=at_once)
-
-    def _without(self, partitions: Iterable[TopicPartition]) -> frozenset[str]:
-        """The topics of the view that lack one of these partitions."""
-        return frozenset(
-            topic
-            for topic, number in partitions
-            if (known := self.view.topics.get(topic)) is not None and number not in known.partitions
-        )
-
     @property
     def names(self) -> frozenset[str]:
         return self._wanted.names | self._transient.keys() if self._transient else self._wanted.names
@@ -188,7 +175,7 @@ class MetadataRefresher:
         self.responded_at = now
         # A topic that is missing, or lacks a partition or a leader, is requested again, with growing delays.
         missing = self.missing() if requested is None else self.missing() & requested
-        if unready := missing | self._leaderless() | self._without(self.partitions()):
+        if unready := missing | self._leaderless() | self.view.lacking(self.partitions()):
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
             names_per_s = OTHERS_NAMES_PER_S if unready <= self._wanted.of_others else NAMES_PER_S

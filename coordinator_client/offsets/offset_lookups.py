@@ -612,7 +612,8 @@ class OffsetsRequestManager:
             return
         self._lookups.append(lookup)
         self._context.metadata.add_transient(lookup.topics)
-        self._context.metadata.look_for(lookup.wanted, at_once=True)
+        if self._context.metadata.view.lacking(lookup.wanted):
+            self._context.metadata.request_update(at_once=True)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""

@@ -266,13 +266,14 @@ def test_a_partition_that_a_known_topic_lacks_is_looked_for_ever_more_slowly() -
     one.set_topics(WantedTopics(frozenset({"t"})))
     wanted = [TopicPartition("t", 0)]
     one.partitions = lambda: wanted
-    one.look_for([TopicPartition("unknown", 7)])  # the topic is missing, which is another reason
+    assert not one.view.lacking([TopicPartition("unknown", 7)]), "the topic is missing, which is another reason"
     send(one, 0.0)
     one.on_response(respond(topic("t", {0: (1, 5)})), 0.0, 0.5)
-    one.look_for(wanted)
+    assert not one.view.lacking(wanted)
     assert one.next_poll_at() == pytest.approx(300.0)
     wanted.append(TopicPartition("t", 1))
-    one.look_for(wanted)
+    assert one.view.lacking(wanted) == {"t"}
+    one.request_update()
     now, waits = 0.0, []
     for _ in range(6):
         wakes = one.next_poll_at()
@@ -286,8 +287,6 @@ def test_a_partition_that_a_known_topic_lacks_is_looked_for_ever_more_slowly() -
     send(one, now)
     one.on_response(respond(topic("t", {0: (1, 5), 1: (1, 5)})), now, 0.5)
     assert one.next_poll_at() == pytest.approx(now + 300.0)
-    one.look_for([TopicPartition("t", 2)], at_once=True)  # a call of the user
-    assert send(one, now) == ["t"]
 
 
 def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
