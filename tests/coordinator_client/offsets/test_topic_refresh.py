@@ -79,7 +79,8 @@ def test_a_member_reads_an_assigned_partition_that_its_metadata_lacks(protocol: 
             with Consumer(fake.bootstrap, **usual) as other:
                 other.subscribe(["topic"])
                 poll_all_until([leader, other], lambda: len(leader.assignment) == len(other.assignment) == 1)
-                other.position(*other.assignment)
+                (own,) = other.assignment
+                other.position(own)
                 fake.add_partitions("topic", 6)
                 poll_all_until([leader, other], lambda: len(leader.assignment) == len(other.assignment) == 3)
                 (new, *_) = sorted(other.assignment, reverse=True)
