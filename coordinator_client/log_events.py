@@ -28,6 +28,7 @@ LEVELS: Final[Mapping[str, str]] = {
             "lost",
             "bad_subscription",
             "instance_held",
+            "group_not_converted",
         ),
         "warning",
     ),

@@ -1,10 +1,9 @@
 """Chooses the address of a request to any broker, and the time of a retry after a failure."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from kohort.common import KohortError
-from kohort.network.address_table import AddressTable
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.client_config import ClientConfig
 from kohort.network.requests import NO_FEATURES, Endpoint, FinalizedFeatures, VersionRanges
@@ -13,9 +12,21 @@ from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.catalogue import API
 from kohort.protocol.schema import first_version
 
+V = TypeVar("V")
+MOST_ADDRESSES: Final = 1_000
 _API_VERSIONS: Final = API["ApiVersions"].key
 FIRST_WITH_IDENTITY: Final = first_version(ApiVersionsRequest, "cluster_id")
 """The first version of ApiVersions that names the broker that the client expects (KIP-1242)."""
+
+
+class AddressTable(dict[Endpoint, V]):
+    """The values of the 1,000 addresses that were set last. A client that runs for long sees any number of them."""
+
+    def __setitem__(self, endpoint: Endpoint, value: V) -> None:
+        self.pop(endpoint, None)
+        if len(self) >= MOST_ADDRESSES:
+            del self[next(iter(self))]
+        super().__setitem__(endpoint, value)
 
 
 class ConnectionStates:

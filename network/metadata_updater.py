@@ -6,9 +6,8 @@ from typing import Protocol
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
 from kohort.common.log_context import logger
-from kohort.network.address_table import AddressTable
 from kohort.network.client_config import ClientConfig
-from kohort.network.connection_states import ConnectionStates
+from kohort.network.connection_states import AddressTable, ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests

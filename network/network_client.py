@@ -22,10 +22,10 @@ from kohort.common.log_context import logger, prepare, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import DriverFields, IdleConnection, Lease, Poller
 from kohort.network._samples import Counters
-from kohort.network.address_table import AddressTable
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_config import ClientConfig
+from kohort.network.connection_states import AddressTable
 from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,

@@ -62,6 +62,9 @@ OTHER_TYPE_HINT: Final = (
     "(group.consumer.migration.policy)"
 )
 
+NOT_CONVERTED: Final = "Cannot upgrade"
+"""The message of GROUP_ID_NOT_FOUND begins so, where members prevent the conversion of their classic group."""
+
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which the owned partitions equal the assignment, since all others are revoked and committed."""
 
@@ -88,12 +91,13 @@ class ConsumerHeartbeat(Heartbeats):
         self._must_release = False  # the next request releases the instance id
         self._releasing = False  # the request in flight does
         self._held_since: float | None = None  # when another member's hold of the instance id was confirmed
+        self._unconverted_since: float | None = None  # when a join was first refused since the group is classic
         self._failures = 0
         self._not_before = -inf
 
     def start_afresh(self) -> None:
         """Reset the backoff for a new subscription."""
-        self._failures, self._not_before, self._held_since = 0, -inf, None
+        self._failures, self._not_before, self._held_since, self._unconverted_since = 0, -inf, None, None
 
     def compared(self, *, moves: bool) -> None:
         """Record a comparison of the target with the owned partitions.
@@ -211,7 +215,7 @@ class ConsumerHeartbeat(Heartbeats):
             )
             return
         self._reported |= self._saying or {}
-        self._saying, self._failures, self._held_since = None, 0, None
+        self._saying, self._failures, self._held_since, self._unconverted_since = None, 0, None, None
         self._timers.broker_interval_s = response.heartbeat_interval_ms / 1000
         self._timers.confirmed(requested.sent_at)
         self._timers.last_heartbeat_at = requested.sent_at
@@ -251,10 +255,7 @@ class ConsumerHeartbeat(Heartbeats):
             case ErrorAction.FORGET_GENERATION if (
                 current and code == ErrorCode.GROUP_ID_NOT_FOUND and not self._membership.in_generation
             ):
-                # A join makes a missing group, so the group exists.
-                error = fatal_error(code, API, self._settings.group_id, message)
-                error.hint = OTHER_TYPE_HINT
-                self._membership.fail(error)
+                self._is_of_other_type(message or "")
             case ErrorAction.FORGET_GENERATION if current:
                 if not self._membership.in_generation:
                     self._back_off()  # it was the join itself that was refused
@@ -269,6 +270,24 @@ class ConsumerHeartbeat(Heartbeats):
                 self._instance_is_held(sent_at)
             case ErrorAction.RELEASE | ErrorAction.FATAL:
                 self._membership.fail_by_code(code, API, message)
+
+    def _is_of_other_type(self, message: str) -> None:
+        """Handle GROUP_ID_NOT_FOUND of a join. A join makes a missing group, so the group exists.
+
+        A classic group is not converted while an assignment of its members has data of the assignor. In a rolling
+        change of protocols, that may be over soon.
+        """
+        now, patience_s = self._tracker.now, self._settings.session_timeout_ms / 1000
+        if message.startswith(NOT_CONVERTED):
+            if self._unconverted_since is None:
+                self._unconverted_since = now
+                self._tracker.notice("group_not_converted", f"{message} Joining again for up to {patience_s:.0f} s")
+            if now < self._unconverted_since + patience_s:
+                self._back_off()
+                return
+        error = fatal_error(ErrorCode.GROUP_ID_NOT_FOUND, API, self._settings.group_id, message)
+        error.hint = OTHER_TYPE_HINT
+        self._membership.fail(error)
 
     def _instance_is_held(self, sent_at: float) -> None:
         """Handle UNRELEASED_INSTANCE_ID of a join.

@@ -84,7 +84,9 @@ a table to no source in Python |
 | an option that does not apply is ignored: `maxOffsetsPerTrigger` in a batch, `subscribe` in a sink | refused | \
 it has no effect |
 | a topic that was created again is read on at the old offset, if it is long enough | `DataLossError`, \
-or with `failOnDataLoss=false` it is read from its beginning. After a restart as with Spark's connector | \
+or with `failOnDataLoss=false` it is read from its beginning, and records that the batch under way has read come \
+twice. \
+After a restart as with Spark's connector | \
 topics have ids (brokers from 2.8), and checkpoints do not have them |
 | `kafka.enable.idempotence=false` with `acks=all` | refused | acks=all is always idempotent |
 | `kafka.partitioner.class` | refused | it names a class of Java. Use the column `partition` |

@@ -49,6 +49,7 @@ class EpochRig(Rig):
         self,
         code: int = 0,
         *,
+        message: str = "no",
         epoch: int = 1,
         assigned: Iterable[TopicPartition] | None = None,
         lives: Mapping[str, int] | None = None,
@@ -56,7 +57,7 @@ class EpochRig(Rig):
         """The coordinator responds to the heartbeat in flight."""
         response = ConsumerGroupHeartbeatResponse(
             error_code=code,
-            error_message="no" if code else None,
+            error_message=message if code else None,
             member_id=None,
             member_epoch=0 if code else epoch,
             heartbeat_interval_ms=0 if code else int(INTERVAL_S * 1000),

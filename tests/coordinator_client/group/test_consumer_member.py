@@ -537,6 +537,45 @@ def test_the_id_of_a_group_of_another_type_is_an_error() -> None:
     assert_silent(rig)
 
 
+CUSTOM = "Cannot upgrade classic group billing to consumer group because an unsupported custom assignor is in use."
+
+
+@pytest.mark.proves("E-09")
+def test_joins_go_on_while_members_prevent_the_conversion_of_their_classic_group() -> None:
+    rig = EpochRig(session_timeout_ms=10_000)
+    rig.reach_joining("t")
+    for _ in range(2):
+        before = len(rig.requested(API))
+        for _ in range(5):
+            rig.coordinator_responds(69, message=CUSTOM)
+            assert (rig.state, rig.ready.view.fatal) == ("JOINING", None)
+            rig.after(1.3)
+        assert len(rig.requested(API)) == before + 5
+        rig.coordinator_responds(epoch=1, assigned=T)  # such a member has left
+        rig.run_hook()
+        assert (rig.state, rig.owned) == ("STABLE", T)
+        rig.coordinator_responds(25)
+        rig.run_hook()
+    assert rig.kinds.count("group_not_converted") == 2
+
+
+@pytest.mark.proves("E-09")
+def test_a_classic_group_that_is_not_converted_for_a_session_is_an_error() -> None:
+    rig = EpochRig(session_timeout_ms=10_000)
+    rig.reach_joining("t")
+    rig.coordinator_responds(69, message=CUSTOM)
+    (notice,) = (one for one in rig.notices if one.kind == "group_not_converted")
+    assert CUSTOM in notice.text
+    rig.after(9.9)
+    rig.coordinator_responds(69, message=CUSTOM)
+    assert rig.ready.view.fatal is None
+    rig.after(1.3)
+    rig.coordinator_responds(69, message=CUSTOM)
+    error = fatal(rig)
+    assert isinstance(error, GroupRefused)
+    assert (error.code, CUSTOM in error.message) == (69, True)
+
+
 @pytest.mark.proves("E-09", "B-31")
 def test_a_topic_without_permission_is_an_error_once_and_the_membership_goes_on() -> None:
     rig = stable()
