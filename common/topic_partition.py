@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The numbers of partitions by topic, in the order of `pairs`. The topic may be an id."""
+    """Numbers of partitions, or values, by topic, in the order of `pairs`. The topic may be an id."""
     found: dict[K, list[V]] = {}
     for topic, number in pairs:
         found.setdefault(topic, []).append(number)

@@ -30,14 +30,7 @@ def fit(request: Any, version: int) -> Any:
     kind: type[Request] = type(request)
     is_static = getattr(request, "group_instance_id", None) is not None
     if is_static and version < (since := first_version(kind, "group_instance_id")):
-        raise UnsupportedVersion(
-            "the broker is too old for static members (KIP-345)",
-            hint="Kafka 2.3, or no group_instance_id",
-            api=kind.__name__.removesuffix("Request"),
-            version=version,
-            least=since,
-            group=request.group_id,
-        )
+        raise _too_old(request, version, since, "static members (KIP-345)", "Kafka 2.3, or no group_instance_id")
     if kind is MetadataRequest and not request.allow_auto_topic_creation and version < FIRST_WITHOUT_TOPIC_CREATION:
         raise UnsupportedVersion(
             "the broker is too old: its Metadata requests may create topics",
@@ -52,19 +45,20 @@ def fit(request: Any, version: int) -> Any:
     pattern = getattr(request, "subscribed_topic_regex", None)
     if pattern is not None and version < (since := first_version(kind, "subscribed_topic_regex")):
         if pattern:
-            raise UnsupportedVersion(
-                "the broker is too old for patterns that the coordinator matches (KIP-848)",
-                hint="Kafka 4.0, or subscribe(pattern=...) instead of broker_pattern",
-                api=kind.__name__.removesuffix("Request"),
-                version=version,
-                least=since,
-                group=request.group_id,
-            )
+            hint = "Kafka 4.0, or subscribe(pattern=...) instead of broker_pattern"
+            raise _too_old(request, version, since, "patterns that the coordinator matches (KIP-848)", hint)
         return request._replace(subscribed_topic_regex=None)  # there is none to remove
     # KIP-516: v13 has topic ids. By name, a re-created topic would be removed from the session with the old one.
     if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
         return _without_reported(request)
     return request
+
+
+def _too_old(request: Any, version: int, least: int, what: str, hint: str) -> UnsupportedVersion:
+    """The error of a request of a group that needs version `least` of its API."""
+    api = type(request).__name__.removesuffix("Request")
+    message = f"the broker is too old for {what}"
+    return UnsupportedVersion(message, hint=hint, api=api, version=version, least=least, group=request.group_id)
 
 
 def _without_reported(request: FetchRequest) -> FetchRequest:

@@ -531,16 +531,18 @@ class TransactionManager:
         return self._send("AddOffsetsToTxn", request, responded, now)
 
     def _offset_commit(self, group: ConsumerGroupMetadata, offsets: Offsets) -> TxnOffsetCommitRequest:
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), to in sorted(offsets.items()):
-            topics.setdefault(topic, []).append(
+        topics = grouped(
+            (
+                topic,
                 TxnOffsetCommitRequestPartition(
                     partition_index=partition,
                     committed_offset=to.offset,
                     committed_leader_epoch=to.leader_epoch,
                     committed_metadata=to.metadata,
-                )
+                ),
             )
+            for (topic, partition), to in sorted(offsets.items())
+        )
         return TxnOffsetCommitRequest(
             transactional_id=self._name,
             group_id=group.group_id,
