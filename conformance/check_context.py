@@ -37,12 +37,19 @@ class CheckTraits(Protocol):
 
 
 class CheckContext:
-    """The context of one run of one check. `version` is the subject's, `group` is unique to it."""
+    """The context of one run of one check. `version` is the subject's, `group` is unique to it.
 
-    def __init__(self, target: BrokerUnderTest, check: CheckTraits, version: int, serial: int) -> None:
+    `stretch`: multiplies the short time-outs of its members.
+    """
+
+    def __init__(
+        self, target: BrokerUnderTest, check: CheckTraits, version: int, serial: int, stretch: int = 1
+    ) -> None:
         self.target = target
         self.check = check
         self.version = version
+        self.stretch = stretch
+        self.has_short_timeouts = False
         self.frames: list[Frame] = []
         self._prefix = f"{target.prefix}-{check.id.lower()}-v{version}-{serial}"
         self._names = itertools.count(1)
@@ -70,6 +77,20 @@ class CheckContext:
     def patience_s(self) -> float:
         """The time-out (s) of a response that depends on other members. It covers the usual delay of a first join."""
         return 30.0 if self.check.is_timed else 8.0 + self.target.first_join_s
+
+    def stretched(self, timeout_ms: int) -> int:
+        """Return a short time-out (ms) of a member, longer if the check is repeated because requests took long."""
+        self.has_short_timeouts = True
+        return timeout_ms * self.stretch
+
+    def session_within(self, session_ms: int) -> int:
+        """Return the session timeout (ms) that the broker allows nearest to `stretched(session_ms)`."""
+        return self.target.session_within(self.stretched(session_ms))
+
+    @property
+    def longest_silence_ms(self) -> int:
+        """The longest time (ms) between two frames of this check."""
+        return max((later.at_ms - frame.at_ms for frame, later in itertools.pairwise(self.frames)), default=0)
 
     @property
     def topic(self) -> Topic:

@@ -450,7 +450,7 @@ async def initial_delay(scene: CheckContext) -> None:
 async def dropped(scene: CheckContext) -> None:
     # The session is long, so that its end is not confused with the end of the rebalance timeout. The rebalance timeout
     # leaves time for the other member's JoinGroup on a busy machine. The broker would be right to refuse a later one.
-    session, rebalance_ms = scene.target.session_within(20_000), 5_000
+    session, rebalance_ms = scene.session_within(20_000), scene.stretched(5_000)
     staying, absent = await scene.stable(rebalance_ms=rebalance_ms, session_ms=session)
     newcomer = scene.member(rebalance_ms=rebalance_ms, session_ms=session)
     joining = scene.start(newcomer.enter())
@@ -477,7 +477,7 @@ async def dropped(scene: CheckContext) -> None:
     expected="forgotten after its session timeout: UNKNOWN_MEMBER_ID",
 )
 async def pending_expires(scene: CheckContext) -> None:
-    session = scene.target.session_within(1000)
+    session = scene.session_within(1000)
     member = scene.member(session_ms=session)
     requested = await member.join()
     scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "the first JoinGroup")
@@ -495,7 +495,7 @@ async def pending_expires(scene: CheckContext) -> None:
     expected="a generation is not complete while an assigned member id is unused, until that id's session timeout",
 )
 async def waits_for_pending(scene: CheckContext) -> None:
-    session = scene.target.session_within(2000)
+    session = scene.session_within(2000)
     (leader,) = await scene.stable(1)
     pending = scene.member(session_ms=session)
     requested = await pending.join()
@@ -516,8 +516,8 @@ async def waits_for_pending(scene: CheckContext) -> None:
     expected="no generation is empty: the late static member gets exactly the next one",
 )
 async def no_empty_generation(scene: CheckContext) -> None:
-    session = scene.target.session_within(10_000)
-    how = {"rebalance_ms": 3000, "session_ms": session}  # long enough that a busy machine leaves before it ends
+    session, rebalance_ms = scene.session_within(10_000), scene.stretched(3_000)
+    how = {"rebalance_ms": rebalance_ms, "session_ms": session}  # long enough that a busy machine leaves before it ends
     first = scene.member(instance="i-1", **how)
     await first.enter()
     second = await scene.add([first], instance="i-2", **how)
@@ -528,7 +528,7 @@ async def no_empty_generation(scene: CheckContext) -> None:
     await scene.rebalancing(first)
     requested.cancel()
     await newcomer.leave()
-    await asyncio.sleep(4.5)
+    await asyncio.sleep(rebalance_ms / 1000 + 1.5)
     response = await first.join()
     scene.error(response.error_code, "NONE", "JoinGroup of the static member that comes late")
     scene.equal("the generation", response.generation_id, generation + 1)

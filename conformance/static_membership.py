@@ -209,8 +209,8 @@ async def unknown_instance(scene: CheckContext) -> None:
     expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
 )
 async def kept(scene: CheckContext) -> None:
-    session = scene.target.session_within(10_000)
-    how = {"rebalance_ms": 1500, "session_ms": session}
+    session = scene.session_within(10_000)
+    how = {"rebalance_ms": scene.stretched(1500), "session_ms": session}
     leader = scene.member(instance="i-1", **how)
     await leader.enter()
     absent = await scene.add([leader], instance="i-2", **how)
@@ -232,7 +232,7 @@ async def kept(scene: CheckContext) -> None:
     expected="it is removed like a dynamic member: UNKNOWN_MEMBER_ID",
 )
 async def expires(scene: CheckContext) -> None:
-    session = scene.target.session_within(1000)
+    session = scene.session_within(1000)
     (leader,) = await scene.stable(1, instance="i-1", session_ms=session)
     await asyncio.sleep(session / 1000 + 1.5)
     scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")

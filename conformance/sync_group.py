@@ -177,18 +177,19 @@ async def empty_group(scene: CheckContext) -> None:
     expected="after the rebalance timeout it is removed, and members that synced get REBALANCE_IN_PROGRESS",
 )
 async def never_syncs(scene: CheckContext) -> None:
-    session = scene.target.session_within(8000)
-    leader = scene.member(rebalance_ms=1500, session_ms=session)
+    session, rebalance_ms = scene.session_within(8000), scene.stretched(1500)
+    leader = scene.member(rebalance_ms=rebalance_ms, session_ms=session)
     await leader.enter()
-    silent = await scene.add([leader], rebalance_ms=1500, session_ms=session)
+    silent = await scene.add([leader], rebalance_ms=rebalance_ms, session_ms=session)
     response = await leader.sync({leader.id: b"1", silent.id: b"2"})
     scene.error(response.error_code, "NONE", "SyncGroup of the leader")
 
     async def reported() -> bool:
         return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
-    found = await scene.until(reported, 6.0)
-    scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS within 6 s", "NONE all the time")
+    within_s = rebalance_ms / 1000 + 4.5
+    found = await scene.until(reported, within_s)
+    scene.true("the leader's heartbeats", found, f"REBALANCE_IN_PROGRESS within {within_s:g} s", "NONE all the time")
     scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the member that never synced")
 
 
