@@ -8,6 +8,7 @@ Each step is whole or has no effect, whenever a signal handler raises.
 """
 
 import os
+from functools import partial
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -97,10 +98,15 @@ cdef int CO_COROUTINE = 0x80
 
 cdef inline int check_callback(on_delivery, topic) except -1:
     """Nothing would await a coroutine function, and a failure of its record would be reported nowhere."""
-    cdef object code
+    cdef object function, code
     if on_delivery is None:
         return 0
-    code = getattr(on_delivery, "__code__", None)  # a method has that of its function
+    function = on_delivery
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None)  # a method has that of its function
+    if code is None:
+        code = getattr(getattr(type(function), "__call__", None), "__code__", None)
     if not callable(on_delivery) or (code is not None and code.co_flags & CO_COROUTINE):
         callback_refused(on_delivery, topic)
     return 0

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,8 @@ async def awaited(_delivery: object) -> None: ...
 class Listener:
     async def settled(self, _delivery: object) -> None: ...
 
+    async def __call__(self, _delivery: object) -> None: ...
+
 
 SURROGATE = "\ud800"
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -98,6 +101,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a callback that is none": ({"on_delivery": 5}, TypeError, "on_delivery must be a function"),
     "a coroutine function": ({"on_delivery": awaited}, TypeError, "on_delivery is a plain function: a coroutine"),
     "a coroutine method": ({"on_delivery": Listener().settled}, TypeError, "on_delivery is a plain function"),
+    "a partial coroutine function": (
+        {"on_delivery": partial(partial(awaited, 1), 2)},
+        TypeError,
+        "on_delivery is a plain function",
+    ),
+    "an object whose call is a coroutine": ({"on_delivery": Listener()}, TypeError, "on_delivery is a plain function"),
     "a large value": ({"value": b"x" * (5 << 20)}, RecordTooLarge, "5242"),
 }
 
