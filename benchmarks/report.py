@@ -89,7 +89,8 @@ def ratios(rows: Sequence[Row]) -> list[Ratio]:
         less_is_better, _ = UNITS[row.unit]
         over, under = (row.value, mine[0]) if less_is_better else (mine[0], row.value)
         if under:
-            found.append(Ratio(row.work, row.client, row.unit, round(over / under, 3)))
+            digits = 3 if 10 * over >= under else 5  # the page shows the inverse, with as many digits
+            found.append(Ratio(row.work, row.client, row.unit, round(over / under, digits)))
     return found
 
 
