@@ -4,6 +4,7 @@ A signal handler may raise on the caller's thread after each call. `lane` may th
 which is harmless.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count, islice
@@ -73,7 +74,9 @@ class RecordAccumulator:
         """The partition for records without a key, until a batch of the topic is closed."""
         batches = self._topic(topic, partitions)
         if batches.sticky < 0:
-            among = self._available(topic, now) or range(partitions)
+            among = self._available(topic, now)
+            # Metadata may be newer than `partitions`, or lack a partition. Then it has numbers above.
+            among = among[: bisect_left(among, partitions)] or range(partitions)
             batches.stick_to(drawn(among, self._queued(topic), self._context.chance))
         return batches.sticky
 

@@ -21,6 +21,7 @@ from kohort.producer.partitioner import crc32, drawn, murmur2
 from kohort.producer.producer_settings import Partitioner
 from kohort.testing import FakeBroker, jars
 from kohort.testing.jdk import java
+from tests.producer.producer_world import TOPIC
 from tests.producer.test_producer_machine import ready
 from tests.support.broker_selection import SelectedBroker
 
@@ -225,6 +226,23 @@ def test_a_function_that_raises_is_one_clear_error_with_its_cause() -> None:
             producer.send("t", b"x")
         assert isinstance(raised.value.__cause__, KeyError)
         assert raised.value.place == {"topic": "t"}
+
+
+@pytest.mark.parametrize("known", [{0, 2}, {1, 20}, {29}])
+def test_records_go_to_no_partition_above_their_number(known: set[int]) -> None:
+    """Metadata may lack a partition, or be newer than the number with which rows were spread."""
+    world = ready(partitions=3)
+    accumulator, view = world.core.accumulator, world.core.metadata.view
+    topic = view.topics[TOPIC]
+    partitions = dict.fromkeys(sorted(known), topic.partitions[0])
+    world.core.metadata.view = view._replace(topics={TOPIC: topic._replace(partitions=partitions)})
+    count = world.core.partitions(TOPIC)
+    assert count == len(known)
+    for _ in range(50):
+        assert 0 <= accumulator.sticky(TOPIC, count, world.now) < count
+        batches = accumulator.open.topic(TOPIC)
+        assert batches is not None
+        batches.stick_to(-1)
 
 
 # --- adaptive
