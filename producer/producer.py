@@ -270,7 +270,7 @@ class Producer(ProducerBase):
                 failure = error
                 with contextlib.suppress(KohortError):  # a callback may have raised it before all records were sent
                     self._wait(lambda: driver.core.accumulator.idle, max(0.0, until - driver.now()))
-            self._push_last_metrics(timeout_s)
+            self._push_last_metrics(max(0.0, until - driver.now()))
         except BaseException:
             self._refuse()
             _retire(driver)

@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from kohort import AsyncProducer, Producer
+from kohort.network.errors import OperationTimeout
 from kohort.network.telemetry import otlp
 from kohort.producer import ProducerClosed, ProducerFenced
 from kohort.producer.producer_metrics import ProducerMetrics
@@ -105,6 +106,19 @@ def test_a_producer_without_records_goes_on_pushing(fake: FakeBroker) -> None:
     with Producer(fake.bootstrap) as producer:
         producer.send("t", b"x").result(LIMIT_S)
         assert third.wait(LIMIT_S)
+
+
+def test_a_close_that_took_its_time_pushes_no_more(fake: FakeBroker) -> None:
+    fake.control("GetTelemetrySubscriptions", wanting("*", interval_ms=600_000))
+    producer = Producer(fake.bootstrap)
+    send_until(producer, lambda: producer._driver.lock.run(lambda: not producer._driver.core.telemetry.ended))
+    send_until(producer, lambda: fake.calls_of("GetTelemetrySubscriptions") != [])
+    producer.send("t", b"x").result(LIMIT_S)
+    fake.control("Produce", lambda _call: Drop())
+    producer.send("t", b"x")
+    with pytest.raises(OperationTimeout):
+        producer.close(0.2)
+    assert pushes(fake) == []
 
 
 def test_a_broker_that_never_responds_holds_up_neither_records_nor_close(fake: FakeBroker) -> None:
