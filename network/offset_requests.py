@@ -306,6 +306,6 @@ def _offset(partition: TopicPartition, value: object) -> OffsetAndMetadata:
         raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
     offset_given(found.offset)
     epoch_given(found.leader_epoch)
-    if found.metadata:
-        name_given(found.metadata, "the metadata of an offset")
+    if found.metadata != "":
+        name_given(found.metadata, "the metadata of an offset", empty=True)
     return found

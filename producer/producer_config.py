@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
+from kohort.network.arguments import INT64_MAX
 from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ENABLE_METRICS_PUSH, ClientConfig
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, checked, from_text, none_if_empty, row
@@ -57,7 +58,7 @@ class ProducerConfig(ClientConfig):
     rack_aware_partitioning: bool = row("partitioner.rack.aware", "bool", False, "Records without a key go to partitions with a leader in `rack`, if there are any (KIP-1123).")
     linger_ms: int = row("linger.ms", "int", 5, "Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
-    buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1)
+    buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1, high=INT64_MAX)
     max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record.", low=1, high=INT32_MAX)
     max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5, aliases=("max.in.flight",))
     max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)

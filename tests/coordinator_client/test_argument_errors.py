@@ -72,6 +72,7 @@ WAITING: list[tuple[str, Call, type[Exception], str]] = [
     ("commit(offset and metadata)", lambda c: c.commit({P0: (1, "note", -1)}), TypeError, "leader epoch, metadata"),
     ("commit(metadata)", lambda c: c.commit({P0: (1, -1, "x" * 40_000)}), ValueError, "40000 bytes.*limit is 32767"),
     ("commit(surrogate)", lambda c: c.commit({P0: (1, -1, "\ud800")}), ValueError, "the metadata of an offset cannot"),
+    ("commit(no metadata)", lambda c: c.commit({P0: (1, -1, None)}), TypeError, "the metadata of an offset is a str"),
     ("commit(2**63)", lambda c: c.commit({P0: 2**63}), ValueError, "an offset has 63 bits"),
     ("commit(nan)", lambda c: c.commit({P0: 1}, timeout_s=math.nan), ValueError, "not NaN"),
     ("position(str)", lambda c: c.position("t"), TypeError, "not one string"),

@@ -233,6 +233,7 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
         ({"compression": "brotli"}, "compression must be one of"),
         ({"batch_bytes": 100, "max_request_bytes": 50}, "batch_bytes"),
         ({"buffer_bytes": 100}, "buffer_bytes"),
+        ({"buffer_bytes": 1 << 63}, "buffer_bytes"),
         ({"delivery_timeout_ms": 100}, "delivery_timeout_ms"),
         ({"compression": "gzip", "compression_level": -1}, "compression_level"),
         ({"compression": "lz4", "compression_level": -1}, "compression_level"),
