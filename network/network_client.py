@@ -70,6 +70,7 @@ MOST_HELPERS = 8
 MOST_PORT = 65_535
 NUMBER_BYTES = 6
 NUMBERS_AT_ONCE = 64
+LATE_ADDRESSES_S = 60.0  # for which the addresses of a name are used that came too late for their connection
 EARLY_S = 2.0  # by which a turn looks after channels before they are due: an idle member wakes up for heartbeats only
 
 
@@ -163,6 +164,8 @@ class Driver(DriverFields, Generic[C]):
         self._ranges: AddressTable[VersionRanges] = AddressTable()
         # Of connections that have ended last, with the address to call first. Other brokers may have them.
         self._ended: AddressTable[Address | None] = AddressTable()
+        # Of names whose resolution has outlasted the connection that it was for, with the time (monotonic s).
+        self._found_late: AddressTable[tuple[float, list[Address]]] = AddressTable()
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
         self._has_added = False  # another thread has added records or commits to the core
@@ -571,7 +574,10 @@ class Driver(DriverFields, Generic[C]):
         return channel
 
     def _connect(self, channel: Channel) -> None:
-        if _is_address(channel.endpoint.host):
+        found_at, found = self.lock.run(self._found_late.pop, channel.endpoint, (-inf, []))
+        if self.now() - found_at < LATE_ADDRESSES_S:
+            channel.found = found
+        elif _is_address(channel.endpoint.host):
             self._resolve(channel)
         else:
             run_in_thread("kohort-resolver", self._resolve_elsewhere, channel)
@@ -584,6 +590,10 @@ class Driver(DriverFields, Generic[C]):
 
     def _resolve_elsewhere(self, channel: Channel) -> None:
         self._resolve(channel)
+        found = channel.found
+        if isinstance(found, list) and channel.connection.stage is Stage.ENDED:
+            # Otherwise no connection would be opened by a resolver that is slower than their time-out.
+            self.lock.run(self._found_late.__setitem__, channel.endpoint, (self.now(), found))
         self.wakeup()
 
     def _tls(self) -> "ssl.SSLContext | None":
@@ -621,7 +631,7 @@ class Driver(DriverFields, Generic[C]):
             except KohortError as refused:  # a token arrived, and the broker rejects the login
                 return self._end(channel, refused)
             if error is not None:
-                return self._end(channel, error, timed_out=True)
+                return self._end(channel, channel.unresolved() or error, timed_out=True)
             if channel.connection.is_late(now):
                 self._update_late(channel.endpoint)
         try:

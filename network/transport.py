@@ -100,6 +100,16 @@ class Channel(ChannelFields):
         self._address_s = self.connection.setup_timeout_s / max(len(addresses), 1)
         self.call_next(ConnectionFailed("the name has no address", **self.endpoint.place), now)
 
+    def unresolved(self) -> KohortError | None:
+        """The error of a name that has no addresses yet; None if it has some, or is not looked up."""
+        if self.sock is not None or self.address_deadline != float("inf"):
+            return None
+        return ConnectionFailed(
+            "the host's name was not resolved in time",
+            hint="check this machine's name servers, or raise connection_setup_timeout_ms",
+            **self.endpoint.place,
+        )
+
     def call_next(self, error: KohortError, now: float) -> None:
         """Connect to the next address. Raises Ended(error) if none is left."""
         self._drop_socket()

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from kohort import Consumer, TopicPartition
+from kohort import Admin, Consumer, Producer, TopicPartition
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.admin_core import AdminCore
-from kohort.network import connection_states
+from kohort.network import connection_states, network_client
 from kohort.network.backoff import Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
+from kohort.network.network_client import Driver
 from kohort.network.requests import Endpoint, ResponseReceived
 from kohort.network.transport import Channel
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseBroker
@@ -182,3 +183,62 @@ def test_addresses_that_come_after_the_end_of_their_connection_leave_the_driver_
             monkeypatch.setattr(driver, "turn", counted)
             consumer.poll(0.3)
             assert turns[None] < 50  # a few
+
+
+@pytest.mark.proves("B-28")
+def test_the_addresses_of_a_slow_resolver_are_those_of_the_next_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is resolved only after the connection that it was for has ended by its time-out."""
+    resolve, end, ended = socket.getaddrinfo, Driver._end, threading.Semaphore(0)
+
+    def ending(driver: Any, *of: Any, **more: Any) -> Any:
+        outcomes = end(driver, *of, **more)
+        ended.release()
+        return outcomes
+
+    def slow(_host: Any, *more: Any, **given: Any) -> list[Any]:
+        assert ended.acquire(timeout=PATIENCE_S)
+        return resolve("127.0.0.1", *more, **given)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(Driver, "_end", ending)
+    with FakeBroker(topics={"t": 1}) as fake:
+        port = fake.bootstrap.rpartition(":")[2]
+        settings: dict[str, Any] = {"connection_setup_timeout_ms": 100, "max_block_ms": 20_000}
+        with Producer(f"localhost:{port}", **settings) as producer:
+            assert producer.send("t", b"v").result(PATIENCE_S).offset == 0
+        ended.release(100)
+
+
+def test_addresses_that_came_long_ago_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve, resolved = socket.getaddrinfo, threading.Event()
+
+    def watched(_host: Any, *more: Any, **given: Any) -> list[Any]:
+        resolved.set()
+        return resolve("127.0.0.1", *more, **given)
+
+    monkeypatch.setattr(socket, "getaddrinfo", watched)
+    with FakeBroker(topics={"t": 1}) as fake:
+        port = int(fake.bootstrap.rpartition(":")[2])
+        fake.advertise(1, "localhost", port)
+        with Producer(fake.bootstrap) as producer:
+            driver = producer._driver
+            at = driver.now() - network_client.LATE_ADDRESSES_S
+            driver._found_late[Endpoint("localhost", port)] = (at, [(socket.AF_INET, ("127.0.0.1", 1))])
+            assert producer.send("t", b"v").result(PATIENCE_S).offset == 0
+        assert resolved.is_set()
+
+
+@pytest.mark.proves("B-28")
+def test_a_resolver_that_does_not_respond_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def silent(*_of: Any, **_given: Any) -> list[Any]:
+        over.wait(PATIENCE_S)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    with Admin("localhost:9092", connection_setup_timeout_ms=100, bootstrap_timeout_ms=200) as admin:
+        with pytest.raises(ConnectionFailed, match="the host's name was not resolved in time") as raised:
+            admin.list_topics()
+        assert raised.value.place == {"host": "localhost", "port": 9092}
+        over.set()
