@@ -269,7 +269,8 @@ class BrokerConnection(ConnectionFields):
         if self._held and now >= self._throttle.until:
             self._waiting.extend((pending, now + pending.timeout_s) for pending in self._held)
             self._held.clear()
-            self._flush(now)
+            if self.stage is Stage.READY:  # otherwise a session is being renewed, and the broker would read no request
+                self._flush(now)
         if self.stage is Stage.READY and now >= self._reauthenticate_at and self._may_prove_again:
             self._reauthenticate_at, self._ready_by = inf, self._login_until(now)
             self._authenticate(now)
@@ -372,8 +373,9 @@ class BrokerConnection(ConnectionFields):
         return not any(sent.request.api == "JoinGroup" for sent in self._in_flight.values())
 
     def _login_until(self, now: float) -> float:
-        """The deadline of a login. The broker responds to the requests in flight first, and may hold a Fetch."""
-        begins: float = max([now, *(sent.deadline for sent in self._in_flight.values())])
+        """The deadline of a login. The broker responds to the requests in flight first, and may hold a Fetch. It reads
+        nothing during a throttle time."""
+        begins: float = max([now, self._throttle.until, *(sent.deadline for sent in self._in_flight.values())])
         return begins + self.setup_timeout_s
 
     def _authenticate(self, now: float) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
+from kohort.network.auth.sasl import Credentials
 from kohort.network.errors import ConnectionFailed
 from kohort.network.request_versions import fit
 from kohort.network.requests import PendingRequest
@@ -14,6 +15,8 @@ from kohort.network.throttle import LONGEST_S, Throttle
 from kohort.protocol.apis.fetch import FetchResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
+from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
+from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 from kohort.testing.fake_broker import Alter, FakeBroker
 from tests.coordinator_client.consumer_helpers import read
 from tests.network.test_broker_connection import ALL, Rig
@@ -52,6 +55,36 @@ def test_requests_wait_until_the_time_is_up_and_then_have_their_own() -> None:
     assert rig.connection.overdue(0.5) is None
     assert apis(rig) == [10, 10]
     assert rig.connection.deadline() == 0.8
+
+
+@pytest.mark.proves("B-46")
+def test_a_session_is_renewed_after_the_throttle_time_and_before_what_was_held() -> None:
+    rig = Rig(ALL, Credentials("PLAIN", "alice", "s3cret"))
+
+    def log_in(lifetime_ms: int) -> None:
+        for api, response in (
+            ("SaslHandshake", SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))),
+            ("SaslAuthenticate", SaslAuthenticateResponse(error_code=0, session_lifetime_ms=lifetime_ms)),
+        ):
+            ((_key, version, correlation_id),) = rig.sent()
+            assert not rig.respond(api, version, correlation_id, response)
+
+    rig.connection.opened(0.0)
+    log_in(20_000)
+    rig.send()
+    ((_key, version, correlation_id),) = rig.sent()
+    rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(throttle_time_ms=30_000))
+    looking = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=("g",))
+    rig.connection.send(
+        PendingRequest("FindCoordinator", lambda version: fit(looking, version), lambda outcome, now: None, 60.0), 1.0
+    )
+    assert rig.connection.deadline() == 17.0
+    assert rig.connection.overdue(17.0) is None, "the login of the next session begins"
+    assert rig.connection.deadline() == 30.0
+    assert rig.connection.overdue(30.0) is None
+    assert rig.connection.deadline() == 40.0, "the broker reads the login from now on"
+    log_in(0)
+    assert apis(rig) == [10]
 
 
 @pytest.mark.proves("B-46")
