@@ -114,7 +114,9 @@ class TicketUnavailable(TokenUnavailable):
 
 
 class FrameTooLarge(KohortError):
-    """A broker announced a frame longer than `max_frame_bytes`, or of negative length. Nothing was allocated.
+    """A broker announced a frame longer than `max_frame_bytes` or than there is memory for, or of negative length.
+
+    Nothing was allocated.
 
     Cure:
         Check that the port is a Kafka listener. Raise `max_frame_bytes` if the broker's batches are larger.

@@ -50,7 +50,7 @@ class FrameReader(ReaderFields):
                 at += size
             elif size > SCRATCH_BYTES:
                 have = self.fill - at
-                self.large = memoryview(Block(size))
+                self.large = memoryview(self._block(size))
                 self.large[:have] = memoryview(self.scratch)[at : self.fill]
                 self.fill = have
                 return
@@ -60,6 +60,16 @@ class FrameReader(ReaderFields):
             have = self.fill - at
             self.scratch[:have] = self.scratch[at : self.fill]
             self.fill = have
+
+    def _block(self, size: int) -> Block:
+        try:
+            return Block(size)
+        except MemoryError:  # else it would end the client, which can go on with less or with memory that is free again
+            raise FrameTooLarge(
+                f"there is no memory for a frame of {size} bytes",
+                hint="give the process more memory, or request less at once (fetch_max_bytes)",
+                max_frame_bytes=self.max_frame_bytes,
+            ) from None
 
     def first_bytes(self) -> bytes:
         """The first bytes of the unfinished frame, from which the peer's protocol is guessed."""

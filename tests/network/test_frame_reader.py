@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from kohort.network import frame_reader
 from kohort.network.errors import FrameTooLarge
 from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
 
@@ -46,3 +47,16 @@ def test_an_impossible_length_is_refused_before_anything_is_allocated(length: in
         list(reader.received(4))
     assert reader.large is None
     assert caught.value.place["max_frame_bytes"] == 1 << 20
+
+
+@pytest.mark.proves("B-01")
+def test_a_frame_for_which_there_is_no_memory_is_an_error_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(size: int) -> None:
+        raise MemoryError(f"cannot allocate a block of {size} bytes")
+
+    monkeypatch.setattr(frame_reader, "Block", none_left)
+    reader = FrameReader(1 << 20)
+    reader.target()[:4] = (1 << 20).to_bytes(4, "big")
+    with pytest.raises(FrameTooLarge, match="there is no memory for a frame of 1048580 bytes"):
+        list(reader.received(4))
+    assert reader.large is None
