@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kohort.common.log_context import keep_lines, logger, set_log_context
 from kohort.network._poller import Poller, ring, take_rings
+from kohort.network.errors import ConnectionFailed
 from kohort.network.promise import Flag
 from kohort.network.requests import ConnectionPurpose, Endpoint
 
@@ -271,15 +272,24 @@ _placing = threading.Lock()
 
 
 def place(driver: Turned) -> EventLoop:
-    """The loop that gives `driver` its turns from the next `wakeup` on: one of its own, while there are few."""
+    """The loop that gives `driver` its turns from the next `wakeup` on: one of its own, while there are few.
+
+    Raises ConnectionFailed if the process can open no more files, or start no more threads.
+    """
     with _placing:
         if len(_loops) >= MOST_LOOPS:
             loop = min(_loops, key=lambda one: one.load)
             loop.load += 1
         else:
-            loop = EventLoop()
-            loop.load = 1
-            loop.start()
+            try:
+                loop = EventLoop()
+                loop.load = 1
+                loop.start()
+            except (OSError, RuntimeError) as problem:
+                raise ConnectionFailed(
+                    f"the client's thread cannot be started: {problem}",
+                    hint="raise the limits of open files and threads (ulimit -n, ulimit -u), or close clients",
+                ) from problem
             _loops.append(loop)
     return loop
 

@@ -10,6 +10,7 @@ import pytest
 from kohort import Consumer
 from kohort.common import KohortError, log_context
 from kohort.network import event_loop
+from kohort.network.errors import ConnectionFailed
 from kohort.network.event_loop import EventLoop, Ready
 from kohort.network.promise import Flag
 from kohort.testing.fake_broker import FakeBroker
@@ -206,7 +207,7 @@ def test_no_thread_is_an_error_and_no_place_for_the_next(fake: FakeBroker, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(ConnectionFailed, match="can't start new thread"):
             Consumer(fake.bootstrap)
     with Consumer(fake.bootstrap, group="group") as consumer:
         consumer.subscribe(["topic"])

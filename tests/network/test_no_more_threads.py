@@ -1,10 +1,17 @@
 """If no thread can be started any more, as at the interpreter's end, the driver does by itself what takes time."""
 
+import errno
+import gc
+import os
+import socket
 import threading
+from typing import Any
 
 import pytest
 
-from kohort import Consumer, Producer, TopicPartition
+from kohort import Admin, Consumer, Producer, TopicPartition
+from kohort.network import event_loop
+from kohort.network.errors import ConnectionFailed
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import read
 
@@ -57,3 +64,33 @@ def test_batches_are_compressed_and_decoded_where_no_thread_or_too_few_can_be_st
             assert {record.value for record in read(consumer, 8)} == set(values)
             assert consumer._session.driver.run_parallel([lambda: 1, lambda: 2]) == [1, 2]
         assert len(started) == room
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+@pytest.mark.parametrize("wanting", ["files", "threads"])
+def test_a_client_for_which_there_is_no_file_or_thread_is_an_error_and_another_is_made_later(
+    client: type[Admin | Consumer | Producer], wanting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("kohort-driver"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def no_more(*_of: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with FakeBroker(topics={"t": 1}) as fake:
+        monkeypatch.setattr(event_loop, "_loops", [])
+        with monkeypatch.context() as scarce:
+            if wanting == "files":
+                scarce.setattr(socket, "socketpair", no_more)
+            else:
+                scarce.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(ConnectionFailed, match=r"thread cannot be started: .*(open files|new thread)"):
+                client(fake.bootstrap)
+            gc.collect()
+        assert event_loop._loops == []
+        with client(fake.bootstrap) as made:
+            assert made is not None
