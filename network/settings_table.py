@@ -12,6 +12,7 @@ from kohort.network.errors import ConfigError
 KIB, MIB = 1024, 1024 * 1024
 NUL = "\0"
 INT32_MAX = 2**31 - 1
+MOST_DIGITS = 5  # of a port; Python refuses to read very long numbers
 
 
 # Names of other clients for kohort's settings, for which the nearest name by letters would be another setting.
@@ -303,6 +304,6 @@ def split_address(address: str) -> tuple[str, int]:
         )
     host, colon, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not colon or not host or not port.isdecimal() or len(port) > MOST_DIGITS or not 0 < int(port) < 65536:
         raise ConfigError(f"not a broker's address: {address!r}", hint='"host:port", as in "localhost:9092"')
     return host, int(port)

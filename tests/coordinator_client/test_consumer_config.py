@@ -136,7 +136,7 @@ def test_addresses(address: str, found: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost", "localhost:", ":9092", "localhost:http", "localhost:0", "h:65536", ""]
+    "address", ["localhost", "localhost:", ":9092", "localhost:http", "localhost:0", "h:65536", "h:" + "9" * 5_000, ""]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError):
