@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -40,14 +41,17 @@ OPEN: "weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]]" = weakref
 """The clients to be closed at the interpreter's end, each with a function that closes it within a time (s)."""
 
 EXIT_S = 5.0
+LEAST_EXIT_S: Final = 0.5
+"""A client gets this time, though others have used `EXIT_S`. Records and heartbeats of all went on meanwhile."""
 TERMINATED: Final = 143  # 128 + SIGTERM, as in a shell
 
 
 @atexit.register
 def _close_all() -> None:
+    until = time.monotonic() + EXIT_S
     for client, close in list(OPEN.items()):
         with contextlib.suppress(Exception):
-            close(client, EXIT_S)
+            close(client, max(until - time.monotonic(), LEAST_EXIT_S))
 
 
 @contextmanager

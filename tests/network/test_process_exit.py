@@ -1,0 +1,34 @@
+"""The interpreter's end with open clients."""
+
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kohort.network import process_exit
+from kohort.network.process_exit import EXIT_S, LEAST_EXIT_S
+
+
+class Client:
+    """A client whose close takes all of its time."""
+
+
+@pytest.mark.proves("B-36")
+def test_open_clients_share_the_time_of_the_end_and_each_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, times = [100.0], list[float]()
+    clients = [Client() for _ in range(5)]
+    still_open: weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]] = weakref.WeakKeyDictionary()
+
+    def close(_client: Client, timeout_s: float) -> None:
+        times.append(timeout_s)
+        now[0] += timeout_s
+        raise RuntimeError("not closed in time")
+
+    for client in clients:
+        still_open[client] = close
+    monkeypatch.setattr(process_exit, "OPEN", still_open)
+    monkeypatch.setattr(process_exit, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    process_exit._close_all()
+    assert times == [EXIT_S, *[LEAST_EXIT_S] * 4]
