@@ -77,7 +77,12 @@ class GroupStreamReader(StreamBase):
         if at_once and not self._member.wait_for_assignment(JOIN_S):
             return start
         taken = self._member.take(lambda positions: self._ends(positions, limit))
-        return logged_batch(taken) if taken.ranges else start
+        if not taken.ranges:
+            return start
+        end = logged_batch(taken)
+        # A topic that was created again may have the same ranges, as may another group. Spark runs no batch for an
+        # offset that equals the last one.
+        return end if end != start else {**end, "again": True}
 
     def partitions(self, start: LoggedBatch, end: LoggedBatch) -> Sequence[InputPartition]:
         return self._pieces(unlogged_batch(end).ranges)

@@ -456,6 +456,43 @@ def test_a_topic_that_is_created_again_is_a_loss_or_read_from_its_beginning(
             one.stream.stop()
 
 
+@pytest.mark.proves("S-01")
+@pytest.mark.parametrize("another", [False, True], ids=["topic created again", "group"])
+def test_equal_ranges_of_another_topic_or_group_are_a_new_batch(group: str, another: bool) -> None:
+    """Spark runs no batch for an offset that equals the last one."""
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "failOnDataLoss": "false"}
+        given = there | {"startingOffsets": "earliest", "group": group}
+
+        def create_again() -> None:
+            fake.delete_topic("t")
+            fake.create_topic("t")
+            fake.produce("t", 0, [(None, b"value")] * 3)
+
+        create_again()
+        one = App(SourceOptions.of(given, streaming=True))
+        try:
+            one.execute(one.plan())
+            one.step()
+            if another:
+                one.stream.stop()
+                one = App(SourceOptions.of(given | {"group": f"{group}-2"}, streaming=True), one.at)
+            else:
+                create_again()
+                one.step()  # finds out
+            for _ in range(2):  # the second batch has the ranges of both earlier ones
+                one.stream.prepareForTriggerAvailableNow()  # it waits for the assignment
+                end = one.stream.latestOffset(one.at)
+                assert end != one.at
+                assert unlogged_batch(end) == unlogged_batch(one.at)
+                one.execute(end)
+                one.step()
+                create_again()
+                one.step()
+        finally:
+            one.stream.stop()
+
+
 @pytest.mark.proves("B-39")
 def test_a_member_stays_though_a_topic_that_may_be_lost_is_deleted(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own metadata has the loss first. A topic that was never there is still an error."""
