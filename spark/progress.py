@@ -39,13 +39,15 @@ class PartitionProgress(NamedTuple):
 Partitions = dict[TopicPartition, PartitionProgress]
 
 
-def lag_of(progress: Mapping[str, Any]) -> Partitions:
+def lag_of(progress: Mapping[str, Any] | None) -> Partitions:
     """The partitions of a progress (`query.lastProgress`, or that of a listener's event).
 
     A stream with `group` has the partitions of the batch, and a stream without has all of its partitions. Sources whose
-    offsets are not those of topics are left out. The lowest end counts if several sources read a partition. Raises
-    KeyError for a mapping that is no progress.
+    offsets are not those of topics are left out. The lowest end counts if several sources read a partition. The result
+    is empty for None, the progress of a query without a batch. Raises KeyError for a mapping that is no progress.
     """
+    if progress is None:
+        return {}
     # PySpark 4.0's client of Spark Connect has the offsets as JSON in `json` only.
     parsed = json.loads(progress.json) if hasattr(progress, "json") else progress
     seconds = parsed["durationMs"].get("triggerExecution", 0) / 1000
@@ -62,17 +64,18 @@ def _of_source(source: Mapping[str, Any], seconds: float) -> Partitions:
     stops = reached(end)
     if not stops:
         return {}
-    latest = unlogged(_offsets(source["latestOffset"]) or {})
+    start, latest = _offsets(source["startOffset"]), unlogged(_offsets(source["latestOffset"]) or {})
     if is_of_group(end):
-        starts = {one.place: one.start for one in unlogged_batch(end).ranges}
+        # A trigger without records has the offset of the last batch.
+        starts = {} if start == end else {one.place: one.start for one in unlogged_batch(end).ranges}
     else:
-        starts = unlogged(_offsets(source["startOffset"]) or {})
+        starts = unlogged(start or {})
     return {
         place: PartitionProgress(
-            start := starts.get(place, stop),
+            begin := starts.get(place, stop),
             stop,
             max(latest[place] - stop, 0) if place in latest else None,
-            (stop - start) / seconds if seconds else 0.0,
+            (stop - begin) / seconds if seconds else 0.0,
         )
         for place, stop in stops.items()
     }

@@ -31,6 +31,16 @@ def test_a_stream_with_group_has_the_partitions_of_its_batch() -> None:
     assert lag_of(progress(none, batch, {"a": {"1": 9}})) == {A1: PartitionProgress(2, 6, 3, 8.0)}
 
 
+def test_a_stream_with_group_has_read_nothing_if_its_offset_is_the_last_one() -> None:
+    batch = {"generation": 3, "ranges": {"a": {"1": [2, 6]}}}
+    assert lag_of(progress(batch, batch, {"a": {"1": 9}})) == {A1: PartitionProgress(6, 6, 3, 0.0)}
+
+
+def test_a_query_without_a_batch_has_no_partitions() -> None:
+    """Its `lastProgress` is None."""
+    assert lag_of(None) == {}
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_of_sources_with_one_topic_the_one_behind_counts(ahead: int) -> None:
     sources = [
