@@ -1,5 +1,6 @@
 """A standalone Spark cluster from the installed PySpark: a master, and workers on loopback addresses of their own."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -104,11 +105,17 @@ class SparkCluster:
         )
 
     def kill_executor(self, executor: SparkExecutor) -> None:
-        """Kill an executor at once (SIGKILL). Its worker starts another one."""
-        os.kill(executor.pid, KILL)
+        """Kill an executor at once (SIGKILL). Its worker starts another one. Nothing happens if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(executor.pid, KILL)
 
     def kill_worker(self, worker: int) -> None:
-        """Kill a worker at once (SIGKILL). Its executors end, since they lose their worker."""
+        """Kill a worker at once (SIGKILL). Its executors end, since they lose their worker.
+
+        Raises BrokerStateError if it does not run.
+        """
+        if worker not in self._workers:
+            raise BrokerStateError("the worker is not running", worker=worker)
         self._workers.pop(worker).end(KILL, STOP_TIMEOUT_S)
 
     def start_worker(self, worker: int) -> None:

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from kohort.testing import SparkCluster
-from kohort.testing.spark_cluster import running_processes
+from kohort.testing.errors import BrokerStateError
+from kohort.testing.spark_cluster import SparkExecutor, running_processes
 
 
 @pytest.mark.parametrize(("body", "alive"), [(b"", 0), (b'{"workers": [{"state": "ALIVE"}, {"state": "DEAD"}]}', 1)])
@@ -42,3 +43,13 @@ def test_a_process_whose_command_line_is_not_utf_8_is_listed() -> None:
         process.communicate()
     assert parent == os.getpid()
     assert found.rstrip().endswith("caf\ufffd")
+
+
+def test_a_fault_of_a_process_that_is_gone() -> None:
+    """An executor may end between the list of executors and the signal."""
+    cluster = SparkCluster()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    cluster.kill_executor(SparkExecutor(process.pid, 0))
+    with pytest.raises(BrokerStateError, match=r"the worker is not running \(worker=0\)"):
+        cluster.kill_worker(0)
