@@ -68,7 +68,8 @@ class TransactionalWriter:
         if query is None:
             raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
         name = f"{self._prefix}-{query}"
-        self._refuse_second(name, _run_id(frame, query), batch_id, frame.semanticHash())
+        of_frame = hash((frame.semanticHash(), *frame.columns))  # Spark's hash leaves out the names of columns
+        self._refuse_second(name, _run_id(frame, query), batch_id, of_frame)
         ours = {TRANSACTIONS: name, BATCH: str(batch_id)}
         frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
 
@@ -118,7 +119,10 @@ class WriteOnce:
     batch_id: int
 
     def write(self, batches: "Iterator[pa.RecordBatch]", partition: int) -> int:
-        """The number of records. Raises PlanError if a repeated batch has another number than the committed one."""
+        """The number of records.
+
+        Raises PlanError if a repeated batch has another number than the committed one, or if a later one is committed.
+        """
         topic, name = self.options.topic, f"{self.name}-{partition}"
         assert topic is not None
         place, group = TopicPartition(topic, 0), ConsumerGroupMetadata(name)
@@ -135,7 +139,14 @@ class WriteOnce:
         return records
 
     def _same(self, records: int, committed: OffsetAndMetadata, partition: int) -> int:
-        if committed.offset == self.batch_id + 1 and committed.metadata != str(records):
+        if committed.offset > self.batch_id + 1:
+            raise PlanError(
+                f"batch {committed.offset - 1} is already committed",
+                hint="a restored copy of a checkpoint is too old for its output; use a writer with another prefix",
+                batch=self.batch_id,
+                partition=partition,
+            )
+        if committed.metadata != str(records):
             raise PlanError(
                 f"a repeated batch has {records} records, and {committed.metadata} are committed",
                 hint="Spark cut the batch in another way; restore the options that cut ranges",

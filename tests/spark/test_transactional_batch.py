@@ -60,7 +60,8 @@ def test_a_repeated_task_writes_nothing(fake: FakeBroker) -> None:
     assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2
     assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2
     assert task(fake.bootstrap, 1).write(batches(b"c"), 3) == 1
-    assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2  # a batch before the last one
+    with pytest.raises(PlanError, match=r"batch 1 is already committed \(batch=0, partition=3\)"):
+        task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3)  # as of a restored copy of a checkpoint
     assert task(fake.bootstrap, 0).write(batches(b"x"), 4) == 1  # another partition
     assert read(fake.bootstrap) == [b"a", b"b", b"c", b"x"]
 
@@ -155,6 +156,25 @@ def test_two_frames_of_a_batch_need_two_prefixes(
     assert read(broker.bootstrap, topic) == [b"0", b"2", b"4", b"6", b"8"]
     run("low", "high")  # Spark repeats the batch
     assert sorted(read(broker.bootstrap, topic)) == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-05")
+def test_frames_that_differ_in_the_names_of_columns_are_two(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, tmp_path: Path
+) -> None:
+    writer = TransactionalWriter({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
+    kohort_spark.range(1).selectExpr("'a' AS a", "'b' AS b").write.format("parquet").save(str(tmp_path / "rows"))
+    stream = kohort_spark.readStream.schema("a STRING, b STRING").format("parquet").load(str(tmp_path / "rows"))
+
+    def both(frame: Any, batch_id: int) -> None:
+        writer(frame.selectExpr("a AS key", "b AS value"), batch_id)
+        writer(frame.selectExpr("a AS value", "b AS key"), batch_id)
+
+    query = stream.writeStream.foreachBatch(both).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match=r"two frames of a batch"):
+        ended(query.trigger(availableNow=True).start)
+    assert read(broker.bootstrap, topic, 3) == [b"b"]
 
 
 @pytest.mark.broker
