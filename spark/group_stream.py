@@ -114,6 +114,8 @@ class GroupStreamReader(StreamBase):
     def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
         there = [place for place in positions if place.topic not in self._gone]
         known = self._of_existing(self._consumer().end_offsets, there)
+        for topic in {place.topic for place in known} - self._topic_ids.keys():  # assigned since the trigger began
+            self._topic_ids[topic] = self._consumer().topic_id(topic).int
         self._latest = dict(known)
         lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
         for place, end in lost.items():

@@ -456,6 +456,24 @@ def test_a_topic_that_is_created_again_is_a_loss_or_read_from_its_beginning(
             one.stream.stop()
 
 
+@pytest.mark.proves("B-39")
+def test_a_topic_that_is_created_again_under_the_first_batch_is_a_loss(group: str) -> None:
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        fake.produce("t", 0, [(None, b"old")] * 3)
+        one = App(SourceOptions.of(there | {"startingOffsets": "earliest"}, streaming=True))
+        try:
+            one.stream.prepareForTriggerAvailableNow()  # the first request waits for the assignment
+            one.execute(one.stream.latestOffset(one.at))
+            fake.delete_topic("t")
+            fake.create_topic("t")
+            fake.produce("t", 0, [(None, b"new")] * 3)
+            with pytest.raises(DataLossError, match=r"was deleted \(topic=t\)"):
+                one.step()
+        finally:
+            one.stream.stop()
+
+
 @pytest.mark.proves("S-01")
 @pytest.mark.parametrize("another", [False, True], ids=["topic created again", "group"])
 def test_equal_ranges_of_another_topic_or_group_are_a_new_batch(group: str, another: bool) -> None:
