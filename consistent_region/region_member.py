@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
-from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, MembershipView
 from kohort.consistent_region.errors import (
@@ -62,32 +61,6 @@ from kohort.consistent_region.states import (
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
 from kohort.consistent_region.witness import Witness, check_memory
-
-
-# Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
-def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
-    """Handle partitions that moved away. Nothing else changes, since no other task has effects of their records."""
-    member._generation = NO_GENERATION
-    member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
-    member.offsets.register(member.offsets.partitions - event.partitions)
-    member._buffer.keep(member.offsets.partitions)
-    if event.view is not None:
-        member._saw(event.view)
-
-
-def taken(member: "RegionMember", event: ev.StateTaken) -> None:
-    """Handle assigned partitions. `starts` has the positions of the new ones."""
-    member._count_assignment(event.partitions)
-    member._generation = event.generation
-    if event.view is not None:
-        member._saw(event.view)
-    member.offsets.register(event.partitions)
-    if member.state in READING:
-        member.offsets.place(event.starts)
-    if member.state in READING and (event.view is None or member.offsets.unplaced - event.arriving):
-        missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
-        member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
-    member._buffer.check_room()
 
 
 FIGURES: Final = (
@@ -386,11 +359,7 @@ class RegionMember:
         self._void("the group went on without this member", forced=True, generation=event.generation)
 
     def _on_assigned(self, event: ev.PartitionsAssigned) -> None:
-        self._count_assignment(event.partitions)
-        self._generation = event.generation
-        if event.view is not None:
-            self._saw(event.view)
-        self.offsets.register(event.partitions)
+        self._enter_generation(event)
         if self._state is RegionState.RECORDS_FETCHED:
             self._void("partitions came without a revocation", forced=True, generation=event.generation)
         elif self._state in CLEAN:
@@ -400,6 +369,27 @@ class RegionMember:
                 self._void("the report of an assignment to the coordinator failed", forced=True)
         self._buffer.clear()
 
+    # Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
+
+    def _on_handed_over(self, event: ev.HandedOver) -> None:
+        """Handle partitions that moved away. Nothing else changes, since no other task has effects of their records."""
+        self._generation = NO_GENERATION
+        self.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
+        self.offsets.register(self.offsets.partitions - event.partitions)
+        self._buffer.keep(self.offsets.partitions)
+        if event.view is not None:
+            self._saw(event.view)
+
+    def _on_taken(self, event: ev.StateTaken) -> None:
+        """Handle assigned partitions. `starts` has the positions of the new ones."""
+        self._enter_generation(event)
+        if self._state in READING:
+            self.offsets.place(event.starts)
+        if self._state in READING and (event.view is None or self.offsets.unplaced - event.arriving):
+            missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
+            self._void(f"partitions came, and {missing}", forced=True, rebalance=False)
+        self._buffer.check_room()
+
     def _on_tasks_started(self, event: ev.TasksStarted) -> None:
         if self._state in READING:
             self.offsets.place(event.starts)
@@ -408,8 +398,7 @@ class RegionMember:
         self._poll_troubles.clear()
         if self._state not in READING:
             return
-        # Between generations only what stays is read on: nothing but where partitions are handed over (`handed_over`,
-        # `taken`).
+        # Between generations only what stays is read on: nothing, unless partitions are handed over.
         between = self._generation == NO_GENERATION
         unplaced = self.offsets.unplaced  # of tasks that have not arrived: they are sought when they have
         slices = [
@@ -659,10 +648,14 @@ class RegionMember:
             raise RegionError("these records are under no permit", topic=records.topic, offset=records[0].offset)
         self._permit = None
 
-    def _count_assignment(self, partitions: frozenset[TopicPartition]) -> None:
-        self.metrics["partitions_assigned"] = len(partitions)
-        self.metrics["consumed_topics"] = len({one.topic for one in partitions})
+    def _enter_generation(self, event: ev.PartitionsAssigned | ev.StateTaken) -> None:
+        self.metrics["partitions_assigned"] = len(event.partitions)
+        self.metrics["consumed_topics"] = len({one.topic for one in event.partitions})
         self.metrics["partition_rebalances_total"] += 1
+        self._generation = event.generation
+        if event.view is not None:
+            self._saw(event.view)
+        self.offsets.register(event.partitions)
 
     def _responded(self) -> None:
         self._request_failures = 0
@@ -690,8 +683,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.RegionSubscribed: RegionMember._on_subscribed,
     ev.PartitionsRevoked: RegionMember._on_revoked,
     ev.PartitionsAssigned: RegionMember._on_assigned,
-    ev.HandedOver: handed_over,
-    ev.StateTaken: taken,
+    ev.HandedOver: RegionMember._on_handed_over,
+    ev.StateTaken: RegionMember._on_taken,
     ev.TasksStarted: RegionMember._on_tasks_started,
     ev.PartitionsLost: RegionMember._on_lost,
     ev.RecordsPolled: RegionMember._on_polled,
