@@ -276,7 +276,7 @@ class RegionMember:
             if self.settings.commit_point == "drain":
                 self._commit = self.offsets.positions() or None
         if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
-            self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
+            self._void("a checkpoint took longer than drain_timeout_s", forced=False)
 
     def _send(self) -> RegionRequest | None:
         if self._state in ENDED or self._state is RegionState.INITIALIZED:
@@ -387,7 +387,7 @@ class RegionMember:
             self.offsets.place(event.starts)
         if self._state in READING and (event.view is None or self.offsets.unplaced - event.arriving):
             missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
-            self._void(f"partitions came, and {missing}", forced=True, rebalance=False)
+            self._void(f"partitions came, and {missing}", forced=True)
         self._buffer.check_room()
 
     def _on_tasks_started(self, event: ev.TasksStarted) -> None:
@@ -517,7 +517,7 @@ class RegionMember:
         self.metrics["commit_failures_total"] += 1
         self._notice("commit_failed", str(event.error))
         if self.settings.on_commit_failure == "reset":
-            self._void("a commit to the group failed", forced=False, rebalance=False)
+            self._void("a commit to the group failed", forced=False)
 
     def _on_memory_low(self, event: ev.MemoryLow) -> None:
         self._buffer.memory(low=event.low)
@@ -616,12 +616,12 @@ class RegionMember:
         except RegionError as error:
             self._give_up(error)
 
-    def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION, rebalance: bool = True) -> None:
+    def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION) -> None:
         """Request a reset of the region, since state and positions no longer match here."""
         if self._state is RegionState.CR_RESET_PENDING:
             self._buffer.clear()
             return
-        of = generation if rebalance and generation != NO_GENERATION else None
+        of = None if generation == NO_GENERATION else generation
         # Where tasks move one by one, the member goes back alone: no other state has effects of its records.
         alone = forced and self.settings.hand_over
         self._reset = None if alone else RequestReset(self._epoch, reason, forced, of)
