@@ -602,12 +602,12 @@ class RegionMember:
         self.metrics[f"{what}_ms_last"] = took_ms
         self.metrics[f"{what}_ms_max"] = max(took_ms, self.metrics[f"{what}_ms_max"])
 
-    def _end_phase(self) -> None:
+    def _end_phase(self, step: Step = Step.ENDED) -> None:
         if self._phase is RegionPhase.OPEN:
             return
         self._barrier = None
         self._draining_since = inf
-        self._go_phase(Step.ENDED)
+        self._go_phase(step)
         self._put_drained_back()
 
     def _put_drained_back(self) -> None:
@@ -635,10 +635,7 @@ class RegionMember:
 
     def _enter_reset(self) -> None:
         self._buffer.clear()
-        if self._phase is not RegionPhase.OPEN:
-            self._barrier = None
-            self._draining_since = inf
-            self._go_phase(Step.RESET)
+        self._end_phase(Step.RESET)
         self._go(RegionTrigger.MUST_RESET)
         self._request_not_before = -inf
 
