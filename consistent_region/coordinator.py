@@ -138,8 +138,7 @@ class RegionCoordinator:
         """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, generation, owned)
-            record = self._keep(books, record, ticket)
-            return self._view(record)
+            return self._view(self._keep(books, record, ticket))
 
     def look(self, ticket: CheckpointTicket | None = None) -> MembershipView:
         """Return the region's current view. Ends a checkpoint that is past its deadline, and renews the lease of
@@ -190,8 +189,7 @@ class RegionCoordinator:
                 generation=generation,
                 max_resets=self.max_consecutive_resets,
             )
-            record = self._keep(books, record, ticket)
-            return self._view(record)
+            return self._view(self._keep(books, record, ticket))
 
     def go_back(self, ticket: CheckpointTicket, tasks: TaskPartitions) -> TaskStarts:
         """Join the region's epoch, and read the newest checkpoint of these tasks, or their initial state.
@@ -200,7 +198,7 @@ class RegionCoordinator:
         region never takes another one by itself.
         """
         with self.store.transaction() as books:
-            record = coordinator_rules.go_back(self._known(books), ticket, coordinator_rules.NO_GENERATION, 0, tasks)
+            record = coordinator_rules.go_back(self._known(books), ticket, tasks)
             starts = self._starts(books, record, tasks, {})
             record = self._keep(books, record, ticket)
             return TaskStarts(self._view(record), starts, record.term)
@@ -277,8 +275,7 @@ class RegionCoordinator:
             record = coordinator_rules.begin_checkpoint(
                 record, ticket, epoch, now, self.checkpoint_timeout_s, self.lease_s
             )
-            record = self._keep(books, record, ticket)
-            return self._view(record)
+            return self._view(self._keep(books, record, ticket))
 
     def contribute(
         self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]
@@ -300,8 +297,7 @@ class RegionCoordinator:
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
                     record = self._retire(books, record, self._retirable(record), states=True)
-                record = self._keep(books, record, ticket)
-                return self._view(record)
+                return self._view(self._keep(books, record, ticket))
         raise problem
 
     def put_block(self, ticket: CheckpointTicket, block: Block) -> None:

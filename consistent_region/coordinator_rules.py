@@ -165,14 +165,14 @@ def request_reset(
     return _new_epoch(record, reason, forced, generation, max_resets)
 
 
-def go_back(
-    record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int, tasks: Iterable[TaskId]
-) -> RegionRecord:
-    """Join the member to the region's epoch. Its tasks go back to the checkpoint that it reads in the same
-    transaction."""
+def go_back(record: RegionRecord, ticket: CheckpointTicket, tasks: Iterable[TaskId]) -> RegionRecord:
+    """Join the member to the region's epoch, in no generation.
+
+    Its tasks go back to the checkpoint that it reads in the same transaction.
+    """
     known = _known(record, ticket)
     _check_running(record)
-    joined = known._replace(epoch=record.epoch, generation=generation, owned=owned)
+    joined = known._replace(epoch=record.epoch, generation=NO_GENERATION, owned=0)
     record = _abandon(replace(record, members={**record.members, ticket.member: joined}))
     return hand_over.holding(hand_over.released(record, ticket.member), ticket, tasks)
 
