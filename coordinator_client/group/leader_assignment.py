@@ -15,7 +15,7 @@ from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_
 from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.coordinator_client.group.events import LagKnown, PlanMade
 from kohort.coordinator_client.group.member_context import NO_TOPICS, MemberComponent, MemberContext, TopicSubscription
 from kohort.coordinator_client.group.ready import BacklogOrder, MemberMetadata, PlanOrder
@@ -196,15 +196,13 @@ def write_subscription(
 
 
 def _written(reported: MemberSubscription, generation: int, rack_id: str | None) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in sorted(reported.owned_partitions):
-        by_topic.setdefault(topic, []).append(number)
     return build_subscription(
         Subscription(
             topics=tuple(reported.topics),
             user_data=reported.user_data,
             owned_partitions=tuple(
-                TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
+                TopicPartitions(topic=topic, partitions=tuple(numbers))
+                for topic, numbers in grouped(sorted(reported.owned_partitions)).items()
             ),
             # Without it, a follower's joins could be equal. A coordinator rebalances only for one that differs.
             generation_id=generation if reported.generation_id == NO_GENERATION else reported.generation_id,
