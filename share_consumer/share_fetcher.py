@@ -19,8 +19,8 @@ from kohort.common.log_context import logger
 from kohort.common.topic_partition import grouped
 from kohort.fastpath import CorruptRecord, decode
 from kohort.network.backoff import FRESH, Attempts
-from kohort.network.error_mapping import topic_error
-from kohort.network.errors import AuthorizationFailed, ConnectionFailed
+from kohort.network.error_mapping import group_error, topic_error
+from kohort.network.errors import ConnectionFailed
 from kohort.network.metadata import BrokerNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
@@ -404,9 +404,7 @@ class ShareFetcher:
         group = self._context.config.group
         error = BrokerError(response.error_code, response.error_message, api="ShareFetch", group=group)
         if response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self._context.fail(
-                AuthorizationFailed("not allowed to use the group", hint="grant READ on it", group=group)
-            )
+            self._context.fail(group_error(response.error_code, group))
         elif response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             self._context.fail(unsupported(group))
         elif response.error_code not in SESSION_GONE:

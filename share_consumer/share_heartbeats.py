@@ -3,7 +3,7 @@
 from functools import partial
 
 from kohort.common import KohortError
-from kohort.network.errors import AuthorizationFailed
+from kohort.network.error_mapping import group_error
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
@@ -88,7 +88,7 @@ class ShareHeartbeats:
 
     def _refused(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
         if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            error = AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
+            error = group_error(error.code, group)
         self._fail(error)
 
     def _fail(self, error: KohortError) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH, NEVER, Backoff
+from kohort.network.error_mapping import group_error
 from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
@@ -238,18 +239,17 @@ def heartbeat_error(response: ShareGroupHeartbeatResponse, group: str) -> Kohort
     """The error of a heartbeat for the caller."""
     match response.error_code:
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
+            return group_error(response.error_code, group)
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return AuthorizationFailed(
                 f"not allowed to read a topic: {response.error_message or ''}", hint="grant READ and DESCRIBE on it"
             )
         case ErrorCode.UNSUPPORTED_VERSION:
             return unsupported(group)
-        case ErrorCode.GROUP_ID_NOT_FOUND:
-            error = BrokerError(response.error_code, response.error_message, api="ShareGroupHeartbeat", group=group)
-            error.hint = "a group of another type has this id: use another id"
-            return error
-    return BrokerError(response.error_code, response.error_message, api="ShareGroupHeartbeat", group=group)
+    error = BrokerError(response.error_code, response.error_message, api="ShareGroupHeartbeat", group=group)
+    if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        error.hint = "a group of another type has this id: use another id"
+    return error
 
 
 def unsupported(group: str) -> ShareGroupsUnsupported:
