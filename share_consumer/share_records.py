@@ -40,6 +40,9 @@ _EXPECTED, _EXPECTED_IMPLICIT = re.compile(rb"[\x01-\x04\xfc]+"), re.compile(rb"
 _OPEN_RUNS = re.compile(rb"[\x01-\x04\xfc\xfd\xff]+")
 _NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
 _OPEN: Final = frozenset({PENDING, HELD, RENEWED, *AcknowledgeType})
+_TYPES: Final = bytes.maketrans(
+    bytes([UNREADABLE, HELD, PENDING]), bytes([AcknowledgeType.RELEASE, AcknowledgeType.RENEW, AcknowledgeType.ACCEPT])
+)  # the type that a request has for each state
 _TAKEN: Final = bytes(RENEWED if state == AcknowledgeType.RENEW else SETTLED for state in range(256))
 _NOTED: Final = {
     how: bytes(how if state in _OPEN else state for state in range(256)) for how in AcknowledgeType
@@ -212,16 +215,7 @@ class ShareRecords:
 
     def held(self) -> list["AckRange"]:
         """A renewal for each range that is held. It raises no error."""
-        return [
-            AckRange(
-                self.first_offset + run.start(),
-                self.first_offset + run.end() - 1,
-                bytes([AcknowledgeType.RENEW]) * (run.end() - run.start()),
-                self,
-                quiet=True,
-            )
-            for run in _HELD.finditer(self._types)
-        ]
+        return self._acks(_HELD.finditer(self._types), quiet=True)
 
     def open_runs(self) -> list[tuple[int, int]]:
         """The first and the last offset of each range that can be acknowledged. It raises no error."""
@@ -234,31 +228,27 @@ class ShareRecords:
         `implicit`: the others are expected to be accepted. Raises nothing.
         """
         start, end = first_offset - self.first_offset, last_offset - self.first_offset + 1
-        return [
-            AckRange(
-                self.first_offset + run.start(),
-                self.first_offset + run.end() - 1,
-                run.group().replace(bytes([PENDING]), b"\1").replace(bytes([HELD]), b"\4"),
-                self,
-            )
-            for run in (_EXPECTED_IMPLICIT if implicit else _EXPECTED).finditer(self._types, start, end)
-        ]
+        return self._acks((_EXPECTED_IMPLICIT if implicit else _EXPECTED).finditer(self._types, start, end))
 
     def take_typed(self) -> list["AckRange"]:
         """The ranges with a type. Renewed offsets may be acknowledged again, and all others are settled from now on."""
-        found = [
-            AckRange(
-                self.first_offset + run.start(),
-                self.first_offset + run.end() - 1,
-                run.group().replace(bytes([UNREADABLE]), bytes([AcknowledgeType.RELEASE])),
-                self,
-            )
-            for run in _TYPED.finditer(self._types)
-        ]
+        found = self._acks(_TYPED.finditer(self._types))
         for one in found:
             start = one.first_offset - self.first_offset
             self._types[start : start + len(one.types)] = one.types.translate(_TAKEN)
         return found
+
+    def _acks(self, runs: Iterable[re.Match[bytes]], *, quiet: bool = False) -> list["AckRange"]:
+        return [
+            AckRange(
+                self.first_offset + run.start(),
+                self.first_offset + run.end() - 1,
+                run.group().translate(_TYPES),
+                self,
+                quiet=quiet,
+            )
+            for run in runs
+        ]
 
     def mark(self, acks: "AckRange", state: int) -> None:
         """Set the state of a range of this batch. It raises no error."""
