@@ -125,21 +125,15 @@ def list_groups(driver: RequestDriver) -> list[GroupListing]:
 
 def describe_group(driver: RequestDriver, group: str) -> GroupDescription:
     """A group of either kind. Raises GroupMissing, AuthorizationFailed."""
-    described = _describe_consumer_group(driver, group)
-    return described if described is not None else _describe_classic_group(driver, group)
+    found = _describe_consumer_group(driver, group)
+    return found if found is not None else _describe_classic_group(driver, group)
 
 
 def _describe_consumer_group(driver: RequestDriver, group: str) -> GroupDescription | None:
     request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
-    try:
-        response = driver.of_coordinator(group, "ConsumerGroupDescribe", request, codes=codes_of_groups)
-    except UnsupportedVersion:
+    one = described(driver, group, "ConsumerGroupDescribe", request)
+    if one is None:
         return None
-    one = first_of(response.groups, "ConsumerGroupDescribe", group=group)
-    if one.error_code in ANOTHER_KIND:
-        return None
-    if one.error_code:
-        raise group_failure(one.error_code, group, "ConsumerGroupDescribe")
     members = tuple(
         MemberDescription(
             member_id=member.member_id,
@@ -166,8 +160,21 @@ def _describe_consumer_group(driver: RequestDriver, group: str) -> GroupDescript
     )
 
 
-def _describe_classic_group(driver: RequestDriver, group: str) -> GroupDescription:
+def described(driver: RequestDriver, group: str, api: str, request: Any) -> Any:
+    """The group in the response to a Describe request of one kind; None if it is not of that kind."""
+    try:
+        response = driver.of_coordinator(group, api, request, codes=codes_of_groups)
+    except UnsupportedVersion:
+        return None
+    one = first_of(response.groups, api, group=group)
+    if one.error_code in ANOTHER_KIND:
+        return None
+    if one.error_code:
+        raise group_failure(one.error_code, group, api)
+    return one
 
+
+def _describe_classic_group(driver: RequestDriver, group: str) -> GroupDescription:
     def request(version: int) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.groups import (
-    ANOTHER_KIND,
     GroupDescription,
     MemberDescription,
     codes_of_groups,
+    described,
     group_failure,
     members_by_client,
     named_partitions,
@@ -32,7 +32,7 @@ from kohort.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from kohort.protocol.apis.share_group_describe import ShareGroupDescribeRequest
-from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 SHARE: Final = "share"
 
@@ -54,15 +54,9 @@ class SharePartitionOffset:
 def describe_share_group(driver: RequestDriver, group: str) -> GroupDescription | None:
     """A share group; None if there is none by this id. Raises AuthorizationFailed."""
     request = ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
-    try:
-        response = driver.of_coordinator(group, "ShareGroupDescribe", request, codes=codes_of_groups)
-    except UnsupportedVersion:
+    one = described(driver, group, "ShareGroupDescribe", request)
+    if one is None:
         return None
-    one = first_of(response.groups, "ShareGroupDescribe", group=group)
-    if one.error_code in ANOTHER_KIND:
-        return None
-    if one.error_code:
-        raise group_failure(one.error_code, group, "ShareGroupDescribe")
     members = (
         MemberDescription(
             member_id=member.member_id,

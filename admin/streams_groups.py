@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kohort.admin.acl_operations import operations
-from kohort.admin.groups import ANOTHER_KIND, codes_of_groups, group_failure
-from kohort.admin.request_driver import RequestDriver, first_of
+from kohort.admin.groups import described
+from kohort.admin.request_driver import RequestDriver
 from kohort.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest
-from kohort.protocol.errors import UnsupportedVersion
 
 STREAMS: Final = "streams"
 
@@ -66,15 +65,9 @@ class StreamsGroupDescription:
 def describe_streams_group(driver: RequestDriver, group: str) -> StreamsGroupDescription | None:
     """A streams group; None if there is none by this id. Raises AuthorizationFailed."""
     request = StreamsGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
-    try:
-        response = driver.of_coordinator(group, "StreamsGroupDescribe", request, codes=codes_of_groups)
-    except UnsupportedVersion:
+    one = described(driver, group, "StreamsGroupDescribe", request)
+    if one is None:
         return None
-    one = first_of(response.groups, "StreamsGroupDescribe", group=group)
-    if one.error_code in ANOTHER_KIND:
-        return None
-    if one.error_code:
-        raise group_failure(one.error_code, group, "StreamsGroupDescribe")
     return StreamsGroupDescription(
         group,
         one.group_state,
