@@ -12,21 +12,22 @@ from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.catalogue import API
 from kohort.protocol.schema import first_version
 
+K = TypeVar("K")
 V = TypeVar("V")
-MOST_ADDRESSES: Final = 1_000
+MOST_KEYS: Final = 1_000
 _API_VERSIONS: Final = API["ApiVersions"].key
 FIRST_WITH_IDENTITY: Final = first_version(ApiVersionsRequest, "cluster_id")
 """The first version of ApiVersions that names the broker that the client expects (KIP-1242)."""
 
 
-class AddressTable(dict[Endpoint, V]):
-    """The values of the 1,000 addresses that were set last. A client that runs for long sees any number of them."""
+class BoundedTable(dict[K, V]):
+    """The values of the 1,000 keys that were set last. A client that runs for long sees any number of addresses."""
 
-    def __setitem__(self, endpoint: Endpoint, value: V) -> None:
-        self.pop(endpoint, None)
-        if len(self) >= MOST_ADDRESSES:
+    def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
+        if len(self) >= MOST_KEYS:
             del self[next(iter(self))]
-        super().__setitem__(endpoint, value)
+        super().__setitem__(key, value)
 
 
 class ConnectionStates:
@@ -52,8 +53,8 @@ class ConnectionStates:
         self.reads_identity = False  # True if the broker that responded last reads the identity in ApiVersions
         self.features = NO_FEATURES
         self.last_error: KohortError | None = None
-        self._attempts: AddressTable[Attempts] = AddressTable()
-        self._ranges: AddressTable[VersionRanges] = AddressTable()
+        self._attempts: BoundedTable[Endpoint, Attempts] = BoundedTable()
+        self._ranges: BoundedTable[Endpoint, VersionRanges] = BoundedTable()
         self._late: set[Endpoint] = set()
 
     @classmethod

@@ -7,7 +7,7 @@ from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
 from kohort.common.log_context import logger
 from kohort.network.client_config import ClientConfig
-from kohort.network.connection_states import AddressTable, ConnectionStates
+from kohort.network.connection_states import BoundedTable, ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
@@ -76,7 +76,7 @@ class MetadataUpdater:
         self._on_data_lost = on_data_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self.removed: AddressTable[None] = AddressTable()
+        self.removed: BoundedTable[Endpoint, None] = BoundedTable()
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
     def poll(self, now: float) -> PollResult:

@@ -25,7 +25,7 @@ from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_config import ClientConfig
-from kohort.network.connection_states import AddressTable
+from kohort.network.connection_states import BoundedTable
 from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,
@@ -161,11 +161,11 @@ class Driver(DriverFields, Generic[C]):
         self._reported_tokenless = ""
         self._certificates = Certificates(config)
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
-        self._ranges: AddressTable[VersionRanges] = AddressTable()
+        self._ranges: BoundedTable[Endpoint, VersionRanges] = BoundedTable()
         # Of connections that have ended last, with the address to call first. Other brokers may have them.
-        self._ended: AddressTable[Address | None] = AddressTable()
+        self._ended: BoundedTable[Endpoint, Address | None] = BoundedTable()
         # Of names whose resolution has outlasted the connection that it was for, with the time (monotonic s).
-        self._found_late: AddressTable[tuple[float, list[Address]]] = AddressTable()
+        self._found_late: BoundedTable[Endpoint, tuple[float, list[Address]]] = BoundedTable()
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
         self._has_added = False  # another thread has added records or commits to the core

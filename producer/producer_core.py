@@ -18,6 +18,7 @@ from kohort.common.log_context import logger
 from kohort.fastpath._encode import Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.client_core import ClientCore
+from kohort.network.connection_states import BoundedTable
 from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 log = logger("kohort.producer")
 
-MOST_REFUSED = 100
-"""The errors of so many topics are kept for the other calls that wait for these topics."""
 MAX_IDLE_S: Final = 300.0
 """Time without a record after which a topic leaves metadata: the default of Java's `metadata.max.idle.ms`."""
 
@@ -102,7 +101,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._others_at: float | None = None  # as `_polls_at`, without the sender
         self.refusals = 0
         """The number of errors that `press` has raised. A call that waits keeps the number at its start."""
-        self._refused: dict[str, tuple[int, KohortError]] = {}  # the last ones by topic, with that number
+        self._refused: BoundedTable[str, tuple[int, KohortError]] = BoundedTable()  # by topic, with that number
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -245,10 +244,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             self.add_topic(topic)
         except KohortError as found:
             self.refusals += 1
-            self._refused.pop(topic, None)
             self._refused[topic] = self.refusals, found
-            if len(self._refused) > MOST_REFUSED:
-                del self._refused[next(iter(self._refused))]
             raise
 
     def add_topic(self, topic: str) -> None:

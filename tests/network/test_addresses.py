@@ -49,7 +49,7 @@ def test_an_address_that_failed_has_no_lateness_beside_it() -> None:
 
 
 def test_a_client_keeps_no_brokers_that_left_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_states, "MOST_ADDRESSES", 3)
+    monkeypatch.setattr(connection_states, "MOST_KEYS", 3)
     core = AdminCore(AdminConfig.of(bootstrap="a:1"), chance=lambda: 0.5, started=0.0)
     for number in range(1, 10):
         core.poll(float(number), 0)

@@ -65,7 +65,7 @@ def test_the_requests_of_a_replaced_connection_have_outcomes(is_allowed: bool) -
 
 
 def test_of_ended_connections_the_newest_addresses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_states, "MOST_ADDRESSES", 2)
+    monkeypatch.setattr(connection_states, "MOST_KEYS", 2)
     closed = [f"127.0.0.1:{port}" for port in free_ports(3)]
     with Consumer(closed, reconnect_backoff_ms=1) as consumer:
         consumer.assign([TopicPartition("t", 0)])
