@@ -1,13 +1,12 @@
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
-from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network._follow_up import FollowUp
 from kohort.network.metadata import ClusterView
 
 class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
 
-    def __init__(self, fetcher: Fetcher, positions: Positions, order: FetchOrder) -> None: ...
+    def __init__(self, fetcher: Fetcher, order: FetchOrder) -> None: ...
     def follow_up(self, frame: memoryview, version: int, view: ClusterView) -> tuple[bytes, int] | None: ...
 
 class SteadyFetch(FollowUp):

@@ -79,11 +79,11 @@ cdef class SteadySession:
     cdef Py_ssize_t max_partition_bytes, max_buffered_bytes, max_fetch_bytes
     cdef long long responses
 
-    def __init__(self, fetcher, positions, order):
+    def __init__(self, fetcher, order):
         config = fetcher.config
         self.fetcher, self.request, self.node = fetcher, order.request, order.node
         self.session, self.requested = fetcher.sessions[order.node], fetcher.in_flight[order.node]
-        self.states, self.names = positions.states, self.session.names
+        self.states, self.names = fetcher.positions.states, self.session.names
         self.ahead, self.ends, self.parked = fetcher.ahead, fetcher.ends, fetcher.parked
         self.last_requested, self.orders = fetcher.last_requested, fetcher.orders
         self.max_partition_bytes = config.max_partition_fetch_bytes

@@ -45,7 +45,7 @@ class FetchRequestManager:
         context = self._context
         steady = None
         if not order.is_sessionless:
-            steady = SteadyFetch(context, SteadySession(self._fetcher, self._fetcher.positions, order), now)
+            steady = SteadyFetch(context, SteadySession(self._fetcher, order), now)
 
         def done(outcome: RequestResult, when: float) -> None:
             if not isinstance(outcome, ResponseReceived):

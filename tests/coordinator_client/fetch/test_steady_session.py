@@ -74,7 +74,7 @@ class Reader:
                 }
                 continue
             assert order.node not in self.sent
-            self.steady[order.node] = SteadySession(self.fetcher, self.positions, order)
+            self.steady[order.node] = SteadySession(self.fetcher, order)
             self.sent[order.node] = API["Fetch"].request.build(order.request, self.version)
 
     def respond(self, node: int, response: FetchResponse) -> None:
