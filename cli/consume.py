@@ -7,6 +7,7 @@ import base64
 import json
 import math
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from enum import StrEnum
@@ -257,8 +258,8 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
             one = TopicPartition(columns.topic, columns.partition)
             if one not in waiting:
                 continue
-            span = waiting[one]
-            inside = columns[_below(columns, span.first) : _below(columns, span.stop)][:left]
+            span, offsets = waiting[one], columns.offsets
+            inside = columns[bisect_left(offsets, span.first) : bisect_left(offsets, span.stop)][:left]
             if columns.next_offset >= span.stop:
                 del waiting[one]
             left -= len(inside)
@@ -273,18 +274,6 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
             with suppress(OperationTimeout):
                 ends = consumer.end_offsets(waiting, END_S)
                 waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < ends[one]}
-
-
-def _below(columns: RecordColumns, stop: int) -> int:
-    """Return the number of records before `stop`, by bisection."""
-    low, high = 0, len(columns)
-    while low < high:
-        middle = (low + high) // 2
-        if columns[middle].offset < stop:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 # ----------------------------------------------------------------------------------------------------------- writing
