@@ -164,7 +164,7 @@ def reset(
             else:
                 admin.reset_offsets(group, target)
     if as_json:
-        rows = [{**_place(one.partition), "before": one.before, "after": one.after} for one in planned]
+        rows = [{**one.partition._asdict(), "before": one.before, "after": one.after} for one in planned]
         print(json.dumps({"group": group, "changed": not dry_run, "offsets": rows}))
     elif dry_run:
         print("nothing was changed")
@@ -348,7 +348,7 @@ def _lags(rows: Rows) -> dict[str, Any]:
     return {
         "lag": sum(one.lag or 0 for one in rows),
         "partitions": [
-            {**_place(one.partition), "committed": _from(one), "end": _end(one), "lag": one.lag} for one in rows
+            {**one.partition._asdict(), "committed": _from(one), "end": _end(one), "lag": one.lag} for one in rows
         ],
     }
 
@@ -403,16 +403,12 @@ def _described(found: GroupDescription, behind: Mapping[TopicPartition, int | No
                 "client_id": one.client_id,
                 "host": one.host,
                 "epoch": one.epoch,
-                "owned": [{**_place(each), "lag": behind.get(each)} for each in sorted(one.owned)],
-                "target": None if one.target is None else [_place(each) for each in sorted(one.target)],
+                "owned": [{**each._asdict(), "lag": behind.get(each)} for each in sorted(one.owned)],
+                "target": None if one.target is None else [each._asdict() for each in sorted(one.target)],
             }
             for one in found.members
         ],
     }
-
-
-def _place(partition: TopicPartition) -> dict[str, Any]:
-    return {"topic": partition.topic, "partition": partition.partition}
 
 
 def _plain(one: Any) -> dict[str, Any]:
