@@ -63,7 +63,6 @@ class OffsetChange:
 
 def committed(driver: RequestDriver, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """All committed offsets of the group."""
-
     response = driver.of_coordinator(
         group,
         "OffsetFetch",

@@ -9,10 +9,7 @@ from kohort.admin.acl_operations import operations
 from kohort.admin.describe_configs import TOPIC, describe_configs, described_configs
 from kohort.admin.request_driver import RequestDriver, endpoints, first_of
 from kohort.common import KohortError, TopicPartition
-from kohort.network.error_mapping import (
-    UNKNOWN_TOPIC_GRACE_S,
-    topic_error,
-)
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.requests import Endpoint
@@ -138,9 +135,8 @@ def describe_topic(driver: RequestDriver, topic: str) -> TopicDescription:
     while True:
         response = driver.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
         result = first_of(response.results, "DescribeConfigs", topic=topic)
-        if (
-            result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry()
-        ):  # the broker may not know a new topic yet
+        # The broker may not know a new topic yet.
+        if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry():
             break
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted meanwhile
         raise _topic_error(topic, result.error_code)
