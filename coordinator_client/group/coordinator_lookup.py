@@ -21,16 +21,15 @@ SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
 
 
 class CoordinatorLink(MemberComponent):
-    """Keeps the coordinator known. `wanted`: it is also needed for committed offsets, outside of the group."""
+    """Keeps the coordinator known to a member that is in the group, or is about to join it."""
 
     def __init__(self, shared: MemberContext, membership: Membership) -> None:
         super().__init__(shared)
         self._membership = membership
-        self.wanted = False
 
     @property
     def needed(self) -> bool:
-        return self._membership.fatal is None and (self._tracker.state in IN_GROUP or self.wanted)
+        return self._membership.fatal is None and self._tracker.state in IN_GROUP
 
     def find(self) -> None:
         """Send a FindCoordinator, if it is needed and due."""

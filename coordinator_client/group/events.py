@@ -165,16 +165,6 @@ class RebalanceEnforced(NamedTuple):
     reason: str = ""
 
 
-class CoordinatorWanted(NamedTuple):
-    """The coordinator is needed besides membership, for commits or committed offsets.
-
-    A manual assignment needs it. From now on the coordinator is looked for also while out of the group. Without this
-    event, a member that is OUT sends no requests.
-    """
-
-    wanted: bool = True
-
-
 class CloseRequested(NamedTuple):
     """Revoke, commit, leave, and end by `deadline` (monotonic seconds) in any case."""
 
@@ -243,7 +233,6 @@ Event = (
     | HookStarted
     | HookDone
     | RebalanceEnforced
-    | CoordinatorWanted
     | CloseRequested
     | TopicsChanged
     | CommitRefused

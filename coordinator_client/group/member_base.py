@@ -275,9 +275,6 @@ class MemberBase(MemberComponent):
 
     # ------------------------------------------------------------------------------------------- the rest of the client
 
-    def _on_coordinator_wanted(self, event: ev.CoordinatorWanted) -> None:
-        self._link.wanted = event.wanted
-
     def _on_commit_refused(self, event: ev.CommitRefused) -> None:
         self.timeline.commit_refused(event.partitions, event.code)
         self._heartbeat.on_commit_refused(event)
@@ -298,7 +295,6 @@ COMMON_HANDLERS: Final[Mapping[type, Callable[[MemberBase, Any], None]]] = {
     ev.PollEnded: MemberBase._on_poll_ended,
     ev.HookStarted: MemberBase._on_hook_started,
     ev.HookDone: MemberBase._on_hook_done,
-    ev.CoordinatorWanted: MemberBase._on_coordinator_wanted,
     ev.CloseRequested: MemberBase._on_close_requested,
     ev.CommitRefused: MemberBase._on_commit_refused,
     ev.CommitSettled: MemberBase._on_commit_settled,

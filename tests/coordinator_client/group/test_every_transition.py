@@ -123,7 +123,7 @@ def searching_and_stalled() -> Rig:
 
 WALKS: dict[str, Callable[[], object]] = {
     "OUT SUBSCRIBED": lambda: eager("OUT").subscribe("t"),
-    "OUT GAVE_UP": lambda: (rig := eager("OUT"), rig.post(ev.CoordinatorWanted()), rig.found(30)),
+    "OUT GAVE_UP": lambda: (rig := eager("SEARCHING"), rig.post(ev.Unsubscribed()), rig.found(30)),
     "OUT CLOSED": lambda: close(eager("OUT")),
     "LOSING FREE_TO_JOIN": lambda: eager("LOSING").run_hook(),
     "LOSING FREE_TO_LEAVE": lambda: (rig := eager("LOSING"), close(rig), rig.run_hook()),

@@ -100,9 +100,10 @@ def test_a_search_whose_connection_breaks_goes_on_elsewhere() -> None:
 
 
 @pytest.mark.proves("E-01")
-def test_no_permission_on_a_manual_assignments_group_is_reported_too() -> None:
+def test_no_permission_that_is_known_only_after_an_unsubscribe_is_reported_too() -> None:
     rig = Rig()
-    rig.post(ev.CoordinatorWanted())
+    rig.subscribe("t")
+    rig.post(ev.Unsubscribed())
     rig.found(30)
     assert isinstance(fatal(rig), AuthorizationFailed)
 
