@@ -40,7 +40,6 @@ from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.group.states import RebalanceRecord
-from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.arguments import callback_given
 from kohort.network.errors import ConfigError, IllegalState
@@ -209,17 +208,13 @@ class ConsistentRegion:
             if self._ran:
                 raise UnsupportedError("a region member runs once", hint="make another")
             self._ran = True
-        conductors: list[RegionDriver] = []
-
-        def on_reset(gap: OffsetReset) -> None:
-            for one in conductors:
-                one.on_gap(gap)
-
         with (
             on_sigterm(self.stop),
-            Consumer(self._bootstrap, group=self._group, on_reset=on_reset, **self._consumer_settings) as consumer,
+            Consumer(
+                self._bootstrap, group=self._group, on_reset=lambda gap: driver.on_gap(gap), **self._consumer_settings
+            ) as consumer,
         ):
-            conductor = RegionDriver(
+            driver = RegionDriver(
                 self._member,
                 self.coordinator,
                 consumer,
@@ -235,20 +230,19 @@ class ConsistentRegion:
                 diary=self._diary,
             )
             self._consumer = consumer
-            conductors.append(conductor)
             # However badly one of them ends, the next ones do: a store or a sink may hold threads and connections.
             with ExitStack() as stack:
                 if self._owns_store:
                     stack.callback(self.coordinator.store.close)
                 stack.callback(consumer.close, CLOSE_S)
                 stack.callback(self._states.close)
-                stack.callback(conductor.stop)
+                stack.callback(driver.stop)
                 self._states.open(SinkPlace(self.coordinator.region, self._group, consumer.group_metadata))
-                conductor.register()
-                consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
-                conductor.subscribed()
+                driver.register()
+                consumer.subscribe(self._topics, pattern=self._pattern, hooks=driver)
+                driver.subscribed()
                 while not self._stopping:
-                    idle_s = conductor.turn(TURN_WAIT_S)
+                    idle_s = driver.turn(TURN_WAIT_S)
                     if idle_s > 0:
                         time.sleep(idle_s)
 
