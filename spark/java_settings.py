@@ -51,6 +51,17 @@ _MEANINGLESS = frozenset(
 )
 
 
+def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings in the `kafka.` options of a reader or writer. Raises OptionError without brokers."""
+    if "kafka.bootstrap.servers" not in options:
+        raise OptionError(
+            "no broker is named",
+            hint='set option("kafka.bootstrap.servers", "host:port")',
+            option="kafka.bootstrap.servers",
+        )
+    return in_our_words({name.removeprefix("kafka."): v for name, v in options.items() if name.startswith("kafka.")})
+
+
 def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
     """Translate settings that only Java clients have. Raises OptionError if there is no equivalent setting."""
     found = {name: value for name, value in properties.items() if name not in _MEANINGLESS}

@@ -18,7 +18,7 @@ from kohort.common.foreign_text import parsed_json
 from kohort.coordinator_client import SETTINGS, ConsumerConfig
 from kohort.spark.errors import OptionError
 from kohort.spark.java_patterns import read_differently
-from kohort.spark.java_settings import in_our_words
+from kohort.spark.java_settings import kafka_settings
 from kohort.spark.plan import EPOCH, PATTERN_ERRORS, Bound, Late, Loss, Point
 
 # Options of batches and streams, of batches only, and of streams only.
@@ -229,16 +229,8 @@ def _as_member(given: Mapping[str, str]) -> None:
 
 
 def _config(given: Mapping[str, str]) -> ConsumerConfig:
-    if "kafka.bootstrap.servers" not in given:
-        raise OptionError(
-            "no broker is named",
-            hint='set option("kafka.bootstrap.servers", "host:port")',
-            option="kafka.bootstrap.servers",
-        )
-    ours = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
-    if "group" in given:
-        ours["group.id"] = given["group"]
-    return ConsumerConfig.from_kafka(in_our_words(ours))
+    group = {"group.id": given["group"]} if "group" in given else {}
+    return ConsumerConfig.from_kafka(kafka_settings(given) | group)
 
 
 def _settings(config: ConsumerConfig) -> dict[str, Any]:

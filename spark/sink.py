@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
-from kohort.spark.java_settings import in_our_words
+from kohort.spark.java_settings import kafka_settings
 from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
@@ -67,14 +67,7 @@ class SinkOptions:
         given = {name.lower(): value for name, value in options.items()}
         for name in given:
             _refuse(name)
-        if "kafka.bootstrap.servers" not in given:
-            raise OptionError(
-                "no broker is named",
-                hint='set option("kafka.bootstrap.servers", "host:port")',
-                option="kafka.bootstrap.servers",
-            )
-        kafkas = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
-        properties = {"client.id": "kohort-spark", **in_our_words(kafkas)}
+        properties = {"client.id": "kohort-spark", **kafka_settings(given)}
         ProducerConfig.from_kafka(properties)
         topic = given["topic"].strip() if "topic" in given else None
         if topic == "":
