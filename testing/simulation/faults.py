@@ -1,7 +1,6 @@
 """Fault rates of a simulated world, and the store that suffers from them."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -90,9 +89,8 @@ class StoreWorld(Protocol):
     chance: random.Random
     now: float
     outage_until: float
-    faults_done: int
-    events: Counter[str]
 
+    def count_fault(self, event: str) -> None: ...
     def requested(self, *, failed: bool = False) -> None: ...
     def interleave(self) -> None: ...
     def check_store(self) -> None: ...
@@ -141,8 +139,7 @@ class FlakyStore(MemoryStore):
 
     def _count(self, event: str) -> None:
         self.world.requested(failed=True)
-        self.world.faults_done += 1
-        self.world.events[event] += 1
+        self.world.count_fault(event)
 
     def _before(self) -> None:
         self.world.interleave()

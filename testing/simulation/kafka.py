@@ -197,13 +197,13 @@ class KafkaWorld(Protocol):
     cut_until: dict[str, float]
     log: SimLog
     faults: Faults
-    faults_done: int
     events: Counter[str]
 
     @property
     def group(self) -> "SimGroup": ...
     @property
     def commits_may_be_late(self) -> bool: ...
+    def count_fault(self, event: str) -> None: ...
     def requested(self, *, failed: bool = False) -> None: ...
     def serial(self) -> int: ...
 
@@ -422,8 +422,7 @@ class SimConsumer:
         ids = {at.topic_id for one, at in self.positions.items() if one in offsets} or {world.log.topic_id}
         request = SimCommit(dict(offsets), self.generation, min(ids))
         if world.chance.random() < world.faults.commit_late and world.commits_may_be_late:
-            world.events["late commit"] += 1
-            world.faults_done += 1
+            world.count_fault("late commit")
             group.late.append((world.now + world.chance.choice([0.1, 1.0, 3.0]), request))
             on_done(offsets, OperationTimeout("no response to the commit"))
             return
@@ -461,8 +460,7 @@ class SimConsumer:
         world = self.world
         if breaks := world.chance.random() < world.faults.broker:
             world.requested(failed=True)
-            world.events["broker error"] += 1
-            world.faults_done += 1
+            world.count_fault("broker error")
         return breaks
 
     def partitions_for(self, topic: str, *, fresh: bool = False) -> list[TopicPartition]:

@@ -1,6 +1,5 @@
 """The target of the simulated members' effects: rows that a transaction writes with its note."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
@@ -23,11 +22,10 @@ class SinkWorld(Protocol):
 
     faults: Faults
     chance: Random
-    faults_done: int
-    events: Counter[str]
 
     @property
     def target(self) -> "SimTarget": ...
+    def count_fault(self, event: str) -> None: ...
 
 
 class SimTarget:
@@ -96,10 +94,8 @@ class SimSink:
     def _break(self) -> None:
         world = self._world
         if world.chance.random() < world.faults.sink_kill:
-            world.faults_done += 1
-            world.events["killed at the sink"] += 1
+            world.count_fault("killed at the sink")
             raise Killed
         if world.chance.random() < world.faults.sink_refused:
-            world.faults_done += 1
-            world.events["sink refused"] += 1
+            world.count_fault("sink refused")
             raise SinkRefused("the target refuses the commit")

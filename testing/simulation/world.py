@@ -199,8 +199,7 @@ class Node:
     def _handle(self, record: ev.RecordLike, history: Any) -> None:
         world, member = self.world, self.member
         if world.chance.random() < world.faults.kill_in_handler:
-            world.faults_done += 1
-            world.events["killed in the handler"] += 1
+            world.count_fault("killed in the handler")
             raise Killed
         assert isinstance(record, SimRecord)
         partition = TopicPartition(record.topic, record.partition)
@@ -523,6 +522,11 @@ class World:
         else:
             self.outage_until = self.now + 1.0
 
+    def count_fault(self, event: str) -> None:
+        """Count a fault that was done."""
+        self.faults_done += 1
+        self.events[event] += 1
+
     def _write(self) -> None:
         if self.chance.random() < 0.3:
             self.log.append(self.chance.choice(sorted(self.log.offsets)), self.chance.choice([0, 0, 0, 1, 5]))
@@ -534,26 +538,22 @@ class World:
         if node is not None and chance.random() < faults.kill:
             self.note(f"{name} kill -9")
             self._die(name)
-            self.events["killed"] += 1
-            self.faults_done += 1
+            self.count_fault("killed")
         if node is not None and chance.random() < faults.gone and len(self.gone) + 1 < len(self.nodes):
             self.note(f"{name} is gone for good")
             self._die(name)
             self.restart_at[name] = inf
             self.gone.add(name)
-            self.faults_done += 1
-            self.events["gone for good"] += 1
+            self.count_fault("gone for good")
         node = self.nodes[name]
         if node is not None and chance.random() < faults.stop:
             node.stopped_until = self.now + chance.choice([0.3, 4.0, 8.0])
-            self.faults_done += 1
-            self.events["process stopped"] += 1
+            self.count_fault("process stopped")
         if node is not None and node.started and not faults.static and chance.random() < faults.ghost:
             self.note(f"{name} is started a second time")
             self.ghosts.append(node)
             self.nodes[name] = Node(self, name, node.name if chance.random() < 0.5 else "")
-            self.faults_done += 1
-            self.events["second process"] += 1
+            self.count_fault("second process")
         if node is not None and node.started and chance.random() < faults.leave:
             self.note(f"{name} leaves")
             self._die(name)
@@ -565,29 +565,24 @@ class World:
             self._put_copy()
         if chance.random() < faults.store_clock:
             self.store_ahead_s += chance.choice([-20.0, -2.0, 2.0])
-            self.events["store clock changed"] += 1
-            self.faults_done += 1
+            self.count_fault("store clock changed")
         if chance.random() < faults.cut:
             self.cut_until[name] = self.now + chance.choice([0.3, 4.0, 8.0])
-            self.faults_done += 1
-            self.events["cut off"] += 1
+            self.count_fault("cut off")
         if chance.random() < faults.outage:
             self.outage_until = self.now + chance.choice([0.2, 2.0])
-            self.faults_done += 1
-            self.events["store unreachable"] += 1
+            self.count_fault("store unreachable")
         if self.current is None and len(self.log.offsets) < 8 and chance.random() < faults.add_partition:
             self.log.append(self.log.add(), 0)
             self.group.rebalance()
-            self.faults_done += 1
-            self.events["partition added"] += 1
+            self.count_fault("partition added")
         if self.initial and chance.random() < faults.truncate:
             self._truncate()
         if self.current is None and self.initial and chance.random() < faults.recreate:
             self.note("the topic is created again")
             self.log.recreate()
             self.group.committed.clear()
-            self.faults_done += 1
-            self.events["topic recreated"] += 1
+            self.count_fault("topic recreated")
 
     def _truncate(self) -> None:
         """A log loses its end. What is in it from before the region's beginning stays."""
@@ -598,8 +593,7 @@ class World:
             return  # a forgotten topic has first offsets of its own
         self.log.truncate(partition, self.chance.randint(begin, end - 1))
         self.note(f"{partition} is truncated")
-        self.faults_done += 1
-        self.events["log truncated"] += 1
+        self.count_fault("log truncated")
 
     def _go_behind_the_truncation(self) -> None:
         """An operator goes back to the newest checkpoint that is on the log."""
@@ -660,8 +654,7 @@ class World:
         self.current = self.store.replaced(values)
         self.copy_until = self.now + self.chance.choice([0.3, 2.0, 6.0])
         self.copied = True
-        self.faults_done += 1
-        self.events["store went back" if values else "store lost"] += 1
+        self.count_fault("store went back" if values else "store lost")
         self.note("an older store")
 
     def _bring_back(self) -> None:
