@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from benchmarks.report import OURS, RESULTS, Report, best_of
 from kohort.assignors import Assignor, GroupView, Plan, get
+from kohort.common.topic_partition import grouped
 from kohort.protocol.membership import Subscription, TopicPartitions, build_subscription, parse_subscription
 from kohort.testing import jars
 from kohort.testing.jdk import java
@@ -136,9 +137,7 @@ def joined(case: Case) -> tuple[Assignor, dict[str, int], dict[str, bytes]]:
 def written(assignor: Assignor, topics: list[str], owned: object) -> bytes:
     """A member's subscription as it joins."""
     reported = assignor.subscription(topics, owned, 1)  # type: ignore[arg-type]
-    rows: dict[str, list[int]] = {}
-    for topic, number in reported.owned_partitions:
-        rows.setdefault(topic, []).append(number)
+    rows = grouped(reported.owned_partitions)
     claimed = tuple(TopicPartitions(topic=topic, partitions=tuple(row)) for topic, row in rows.items())
     return build_subscription(
         Subscription(topics=reported.topics, user_data=reported.user_data, owned_partitions=claimed, generation_id=1)

@@ -21,8 +21,8 @@ class TopicPartition(NamedTuple):
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Numbers of partitions, or values, by topic, in the order of `pairs`. The topic may be an id."""
+    """The values of each key, in the order of `pairs`. Of partitions: the numbers of each topic."""
     found: dict[K, list[V]] = {}
-    for topic, number in pairs:
-        found.setdefault(topic, []).append(number)
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.consistent_region.errors import ConfigurationError, NotCopartitionedError
 
 TaskRule = str | Mapping[str, Sequence[str]]
@@ -80,10 +80,7 @@ class TaskMap:
 
     def grouped(self, partitions: Iterable[TopicPartition]) -> dict[TaskId, list[TopicPartition]]:
         """The partitions of each task, in order."""
-        found: dict[TaskId, list[TopicPartition]] = {}
-        for partition in sorted(partitions):
-            found.setdefault(self.task_of(partition), []).append(partition)
-        return found
+        return grouped((self.task_of(partition), partition) for partition in sorted(partitions))
 
     def check_counts(self, partitions: Collection[TopicPartition]) -> None:
         """Raise NotCopartitionedError if topics that belong together have different numbers of partitions."""

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import TopicPartition
+from kohort.common.topic_partition import grouped
 from kohort.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -73,9 +74,7 @@ def _sampled(
 
 
 def _by_topic(places: Iterable[TopicPartition], known: Mapping[TopicPartition, float]) -> dict[TopicPartition, float]:
-    sizes: dict[str, list[float]] = {}
-    for place, size in known.items():
-        sizes.setdefault(place.topic, []).append(size)
+    sizes = grouped((place.topic, size) for place, size in known.items())
     return {place: fmean(sizes[place.topic]) for place in places if place.topic in sizes}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.network.metadata import TopicInfo
 from kohort.protocol.apis.consumer_group_heartbeat import TopicPartitions
 
@@ -66,9 +66,7 @@ class TargetAssignment:
 
     def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
         """The owned partitions by topic id, as the coordinator names them."""
-        numbers: dict[UUID, list[int]] = {}
-        for partition in sorted(owned):
-            numbers.setdefault(self._came_as[partition.topic], []).append(partition.partition)
+        numbers = grouped((self._came_as[topic], number) for topic, number in sorted(owned))
         return tuple(
             TopicPartitions(topic_id=topic_id, partitions=tuple(found)) for topic_id, found in sorted(numbers.items())
         )

@@ -6,6 +6,7 @@ import itertools
 import uuid
 from dataclasses import dataclass, field
 
+from kohort.common.topic_partition import grouped
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from kohort.protocol.errors import ErrorCode
 
@@ -36,12 +37,10 @@ class FakeFetchSession:
     @property
     def topics(self) -> tuple[FetchTopic, ...]:
         """All partitions, as a full request has them."""
-        grouped: dict[tuple[str, uuid.UUID], list[FetchPartition]] = {}
-        for (topic, topic_id, _number), one in self.partitions.items():
-            grouped.setdefault((topic, topic_id), []).append(one)
+        by_topic = grouped(((topic, topic_id), one) for (topic, topic_id, _number), one in self.partitions.items())
         return tuple(
             FetchTopic(topic=topic, topic_id=topic_id, partitions=tuple(partitions))
-            for (topic, topic_id), partitions in grouped.items()
+            for (topic, topic_id), partitions in by_topic.items()
         )
 
     def is_news(self, topic: FetchableTopicResponse, data: PartitionData) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from kohort.common.topic_partition import grouped
 from kohort.protocol.apis.streams_group_heartbeat import (
     EndpointToPartitions,
     Status,
@@ -145,9 +146,7 @@ class StreamsCoordinator:
 
 def by_subtopology(tasks: Iterable[StreamsTask]) -> tuple[TaskIds, ...]:
     """The tasks as responses have them."""
-    numbers: dict[str, list[int]] = {}
-    for task in sorted(tasks):
-        numbers.setdefault(task.subtopology, []).append(task.partition)
+    numbers = grouped(sorted(tasks))
     return tuple(TaskIds(subtopology_id=name, partitions=tuple(found)) for name, found in numbers.items())
 
 
