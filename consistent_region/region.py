@@ -189,7 +189,7 @@ class ConsistentRegion:
             kept_checkpoints=kept_checkpoints,
             lease_s=lease_s,
         )
-        self._diary = RegionHistory(on_moment)
+        self._history = RegionHistory(on_moment)
         self._consumer: Consumer | None = None
         self._stopping = False  # no Event: a signal handler would wait for the lock of the interrupted code
         self._lock = threading.Lock()
@@ -227,7 +227,7 @@ class ConsistentRegion:
                 matched=None if self._pattern is None else lambda: _matched(consumer),
                 on_data_loss=self._on_data_loss,
                 memory_low=memory_low,
-                diary=self._diary,
+                history=self._history,
             )
             self._consumer = consumer
             # However badly one of them ends, the next ones do: a store or a sink may hold threads and connections.
@@ -278,7 +278,7 @@ class ConsistentRegion:
 
     def timeline(self) -> tuple[HistoryEntry, ...]:
         """The history of this member, newest last: states, partitions, resets, checkpoints. From any thread."""
-        return self._diary.timeline
+        return self._history.timeline
 
     def rebalances(self) -> tuple[RebalanceRecord, ...]:
         """The group's part of it: see `Consumer.timeline`."""

@@ -100,7 +100,7 @@ class RegionDriver(RebalanceHooks):
         on_data_loss: str = "raise",
         batch_records: int | None = None,
         records_a_turn: int = RECORDS_A_TURN,
-        diary: RegionHistory | None = None,
+        history: RegionHistory | None = None,
         memory_low: Callable[[], bool] | None = None,
     ) -> None:
         self.member = member
@@ -117,8 +117,8 @@ class RegionDriver(RebalanceHooks):
         self.batch_records = batch_records
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
-        self.diary = diary or RegionHistory()
-        self._company = GroupCheck(
+        self.history = history or RegionHistory()
+        self._group_check = GroupCheck(
             coordinator.region,
             coordinator.group,
             consumer.group_members,
@@ -181,8 +181,8 @@ class RegionDriver(RebalanceHooks):
                     last()
                 except RegionError as error:
                     log.warning("stopping: %s", error)
-        if self.diary.problem is not None:
-            log.warning("on_moment raised %r", self.diary.problem)
+        if self.history.problem is not None:
+            log.warning("on_moment raised %r", self.history.problem)
 
     # --- hooks
 
@@ -203,7 +203,7 @@ class RegionDriver(RebalanceHooks):
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
         view, starts = self._take(event.assignment, event.generation)
-        self._company.assigned(self.clock())
+        self._group_check.assigned(self.clock())
         if self.member.settings.hand_over:
             self._step(ev.StateTaken(event.assignment, event.generation, starts, view, self._unread))
             if self._unread:
@@ -417,13 +417,13 @@ class RegionDriver(RebalanceHooks):
     def _ready(self) -> rd.RegionReady:
         """Return the due work, and do the part that is given only once."""
         ready = self.member.ready(self.clock())
-        self.diary.saw(self.member, self.clock())
+        self.history.saw(self.member, self.clock())
         for notice in ready.notices:
             log.warning("%s: %s", notice.kind, notice.text)
         if ready.fatal is not None:
             raise ready.fatal
-        if self.diary.problem is not None:
-            raise self.diary.problem
+        if self.history.problem is not None:
+            raise self.history.problem
         if ready.commit is not None:
             self._commit(ready.commit)
         return ready
@@ -437,7 +437,7 @@ class RegionDriver(RebalanceHooks):
     def _step(self, event: ev.Event) -> None:
         complete = self.member.metrics["checkpoints_total"]
         self.member.step(event, self.clock())
-        self.diary.saw(self.member, self.clock(), event)
+        self.history.saw(self.member, self.clock(), event)
         if self.member.metrics["checkpoints_total"] > complete:
             try:
                 self.states.completed(self.member.witness)
@@ -607,7 +607,7 @@ class RegionDriver(RebalanceHooks):
 
     def _look_at_company(self) -> None:
         try:
-            trouble = self._company.look(self.clock())
+            trouble = self._group_check.look(self.clock())
         except RegionError as error:
             self._step(ev.Broke(error))
         else:

@@ -15,21 +15,21 @@ from tests.consistent_region.region_rig import P0, P1, Rig, recs
 
 
 class Watched(Rig):
-    """A rig whose diary is kept as a conductor keeps it."""
+    """A rig whose history is kept as a driver keeps it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.received: list[HistoryEntry] = []
-        self.diary = RegionHistory(self.received.append)
+        self.history = RegionHistory(self.received.append)
 
     def step(self, event: ev.Event) -> object:  # type: ignore[override]
         ready = super().step(event)
-        self.diary.saw(self.member, self.now, event)
+        self.history.saw(self.member, self.now, event)
         self.now += 1.0
         return ready
 
     def reported(self) -> list[tuple[str, str]]:
-        return [(one.kind, one.state.name) for one in self.diary.timeline]
+        return [(one.kind, one.state.name) for one in self.history.timeline]
 
 
 def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() -> None:
@@ -56,8 +56,8 @@ def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() 
         ("lost", "CR_RESET_PENDING"),
         ("reset_wanted", "CR_RESET_PENDING"),
     ]
-    assert list(rig.diary.timeline) == rig.received
-    by_kind = {one.kind: one for one in rig.diary.timeline}
+    assert list(rig.history.timeline) == rig.received
+    by_kind = {one.kind: one for one in rig.history.timeline}
     assert by_kind["checkpoint"].checkpoint == 1
     assert by_kind["checkpoint"].records == 3
     assert [one.partitions for one in rig.received if one.kind == "revoked"] == [frozenset({P0, P1})]
@@ -76,8 +76,8 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
     for generation in range(1, KEPT_MOMENTS + 50):
         starts = {TopicPartition("t", 0): RegionPosition(0)}
         rig.step(ev.PartitionsAssigned(frozenset(starts), generation, starts, rig.view))
-    assert len(rig.diary.timeline) == KEPT_MOMENTS
-    assert rig.diary.timeline[-1].generation == KEPT_MOMENTS + 49
+    assert len(rig.history.timeline) == KEPT_MOMENTS
+    assert rig.history.timeline[-1].generation == KEPT_MOMENTS + 49
     assert rig.member.state is RegionState.SUBSCRIBED
 
 
@@ -88,7 +88,7 @@ def unheard(hand: Hand, kind: str) -> None:
         if moment.kind == kind:
             raise KohortError("nobody listens")
 
-    hand.conductor.diary = RegionHistory(post)
+    hand.conductor.history = RegionHistory(post)
 
 
 @pytest.mark.proves("B-43")
