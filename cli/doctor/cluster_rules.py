@@ -1,6 +1,5 @@
 """Rules about brokers and topics: reachability, replication, API versions and permissions."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -9,6 +8,7 @@ from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
 from kohort.common import KohortError, TopicPartition
+from kohort.common.topic_partition import grouped
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import VersionRanges
@@ -16,30 +16,18 @@ from kohort.network.settings_table import split_address
 from kohort.protocol.catalogue import API
 
 LOOPBACK: Final = ("localhost", "::1", "127.")
+NEEDED_BY_BOTH: Final = (
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "ApiVersions",
+)
 NEEDED: Final = {
-    "classic": (
-        "Fetch",
-        "ListOffsets",
-        "Metadata",
-        "OffsetCommit",
-        "OffsetFetch",
-        "FindCoordinator",
-        "JoinGroup",
-        "Heartbeat",
-        "LeaveGroup",
-        "SyncGroup",
-        "ApiVersions",
-    ),
-    "consumer": (
-        "Fetch",
-        "ListOffsets",
-        "Metadata",
-        "OffsetCommit",
-        "OffsetFetch",
-        "FindCoordinator",
-        "ApiVersions",
-        "ConsumerGroupHeartbeat",
-    ),
+    "classic": (*NEEDED_BY_BOTH, "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup"),
+    "consumer": (*NEEDED_BY_BOTH, "ConsumerGroupHeartbeat"),
 }
 OFFSETS_COPIES: Final = 3
 
@@ -171,9 +159,7 @@ def common_versions(settings: ConsumerConfig, versions: Mapping[int, VersionRang
 
 
 def brokers_differ(versions: Mapping[int, VersionRanges]) -> Iterator[Finding]:
-    alike: dict[tuple[tuple[int, tuple[int, int]], ...], list[int]] = defaultdict(list)
-    for node, ranges in versions.items():
-        alike[tuple(sorted(ranges.items()))].append(node)
+    alike = grouped((tuple(sorted(ranges.items())), node) for node, ranges in versions.items())
     if len(alike) > 1:
         reported = "; ".join(", ".join(map(str, nodes)) for nodes in alike.values())
         yield Finding(
