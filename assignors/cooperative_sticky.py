@@ -37,8 +37,7 @@ class CooperativeStickyAssignor:
 
     def target(self, group: GroupView) -> Plan:
         """The plan of the group once every moving partition has been revoked."""
-        claims = claims_of(group)
-        return Plan(group, balanced(group, claims.settle(group)))
+        return Plan(group, balanced(group, claims_of(group).settle(group)))
 
     def assign(self, group: GroupView) -> Plan:
         claims = claims_of(group)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup
 from kohort.assignors.group import GroupView
-from kohort.assignors.integer_group import balanced, claims_of
+from kohort.assignors.integer_group import balanced, claims_of, withheld
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
@@ -63,8 +63,7 @@ class CopartitionAssignor:
         return Plan(group, owners)
 
     def assign(self, group: GroupView) -> Plan:
-        claims = claims_of(group)
-        return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
+        return Plan(group, withheld(group, self.target(group).owners))
 
     def _sets(self, group: GroupView) -> list[list[int]]:
         """The sets of topics that belong together, as indexes; every topic is in exactly one set."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
-from kohort.assignors.integer_group import balanced, claims_of
+from kohort.assignors.integer_group import balanced, claims_of, withheld
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
@@ -70,8 +70,7 @@ class LagAssignor:
         return Plan(group, owners)
 
     def assign(self, group: GroupView) -> Plan:
-        claims = claims_of(group)
-        return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
+        return Plan(group, withheld(group, self.target(group).owners))
 
     def _lag(self, group: GroupView) -> Sequence[int]:
         if group.lag is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView, Member
-from kohort.assignors.integer_group import balanced, claims_of
+from kohort.assignors.integer_group import balanced, claims_of, withheld
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
@@ -54,8 +54,7 @@ class WeightedAssignor:
         return Plan(group, balanced(group, claims_of(group).settle(group), weights))
 
     def assign(self, group: GroupView) -> Plan:
-        claims = claims_of(group)
-        return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
+        return Plan(group, withheld(group, self.target(group).owners))
 
 
 def _weight(member: Member) -> int:
