@@ -135,7 +135,7 @@ def reset(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int], *
     first, last = (listed(driver, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
     if missing := to.keys() - (first.keys() & last.keys()):
         one = min(missing)
-        raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
+        raise KohortError("no such partition, or no leader", **one._asdict())
     after = {one: min(max(offset, first[one].offset), last[one].offset) for one, offset in to.items()}
     found = changes(committed(driver, group), after)
     if not dry_run:
@@ -160,14 +160,8 @@ def _store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, O
     )
     vouched = {TopicPartition(topic.name, one.partition_index) for topic in response.topics for one in topic.partitions}
     if left_out := offsets.keys() - vouched:
-        first = min(left_out)
-        raise KohortError(
-            "the OffsetCommit response lacks a partition",
-            api="OffsetCommit",
-            group=group,
-            topic=first.topic,
-            partition=first.partition,
-        )
+        place = min(left_out)._asdict()
+        raise KohortError("the OffsetCommit response lacks a partition", api="OffsetCommit", group=group, **place)
     for topic in response.topics:
         for one in topic.partitions:
             if one.error_code in MEMBERS_THERE:

@@ -187,9 +187,5 @@ def _checked(call: HookCall, result: object) -> dict[TopicPartition, OffsetAndMe
     allowed = call.before if isinstance(call.event, Revoked) else call.after
     for partition in given:
         if partition not in allowed:
-            raise IllegalState(
-                "the hook returned an offset of a partition that is not owned",
-                topic=partition.topic,
-                partition=partition.partition,
-            )
+            raise IllegalState("the hook returned an offset of a partition that is not owned", **partition._asdict())
     return given

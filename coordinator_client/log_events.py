@@ -56,7 +56,7 @@ class LogEvents:
 
     def of(self, partition: TopicPartition) -> dict[str, Any]:
         """The fields of the consumer, and of a partition."""
-        return self.log_fields() | {"topic": partition.topic, "partition": partition.partition}
+        return self.log_fields() | partition._asdict()
 
     def notices(self, notices: Iterable[Notice], identity: ConsumerGroupMetadata) -> None:
         """Log the machine's notices. If membership was lost by one, its line names the membership that was lost."""

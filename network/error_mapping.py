@@ -41,4 +41,4 @@ def offset_error(partition: TopicPartition | None, code: int, group: str | None)
         return BrokerError(code, api="OffsetFetch", group=group)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic_error(partition.topic, code)
-    return BrokerError(code, api="OffsetFetch", group=group, topic=partition.topic, partition=partition.partition)
+    return BrokerError(code, api="OffsetFetch", group=group, **partition._asdict())

@@ -744,7 +744,7 @@ def _release(first_offset: int, last_offset: int) -> AckRange:
 
 
 def _lock_lost(reason: str, at: TopicPartition) -> LockLost:
-    return LockLost(reason, hint="the broker delivers the records again", topic=at.topic, partition=at.partition)
+    return LockLost(reason, hint="the broker delivers the records again", **at._asdict())
 
 
 def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:

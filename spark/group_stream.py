@@ -124,8 +124,7 @@ class GroupStreamReader(StreamBase):
                     "PARTITION_OFFSET_CHANGED",
                     f"the log ends at {end}, below the group's position",
                     hint="the topic was created again or truncated; reset the group's offsets",
-                    topic=place.topic,
-                    partition=place.partition,
+                    **place._asdict(),
                     offset=positions[place],
                 )
         if self._target is not None:

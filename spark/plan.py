@@ -181,7 +181,7 @@ def places_of(
     named = {TopicPartition(*place) for place in partitions}
     known = {place for topic in {one.topic for one in named} for place in consumer.partitions_for(topic)}
     if strangers := sorted(named - known):
-        raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
+        raise PlanError("no such partition", **strangers[0]._asdict())
     if pattern is not None:
         wanted = compiled(pattern)
         found |= {place for name, places in consumer.topics().items() if wanted.fullmatch(name) for place in places}
@@ -248,11 +248,7 @@ class LogRange:
         if missing := sorted(set(self._places) - points.keys()):
             raise no_offset(name, missing[0])
         if strange := sorted(points.keys() - set(self._places)):
-            raise PlanError(
-                f"{name} has an offset for a partition outside the plan",
-                topic=strange[0].topic,
-                partition=strange[0].partition,
-            )
+            raise PlanError(f"{name} has an offset for a partition outside the plan", **strange[0]._asdict())
         times = {place: _time_ms(point, name) for place, point in points.items() if isinstance(point, datetime)}
         by_time = self._by_time(times, on_late_time) if times else {}
         return {place: by_time[place] if place in by_time else self._at(place, points[place], name) for place in points}
@@ -280,8 +276,7 @@ class LogRange:
                 raise PlanError(
                     "no record has this timestamp or a later one",
                     hint="on_late_time='latest' or startingOffsetsByTimestampStrategy=latest starts at the end",
-                    topic=place.topic,
-                    partition=place.partition,
+                    **place._asdict(),
                     time_ms=times[place],
                 )
             found[place] = ends[place] if listed is None else min(listed.offset, ends[place])
@@ -297,8 +292,7 @@ class LogRange:
                     f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
                     hint="records were deleted or never written; "
                     "on_data_loss='skip' or failOnDataLoss=false reads the others",
-                    topic=place.topic,
-                    partition=place.partition,
+                    **place._asdict(),
                     offset=offset,
                 )
 
@@ -329,7 +323,7 @@ class LogRange:
 
 def no_offset(name: str, place: TopicPartition) -> PlanError:
     """The error of offsets that lack a partition. `name`: "start" or "stop"."""
-    return PlanError(f"{name} has no offset for a partition of the plan", topic=place.topic, partition=place.partition)
+    return PlanError(f"{name} has no offset for a partition of the plan", **place._asdict())
 
 
 def _time_ms(time: datetime, name: str) -> int:

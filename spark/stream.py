@@ -248,9 +248,7 @@ class StreamReader(StreamBase):
         if options.partitions:
             strangers = sorted(set(options.partitions) - found - (before or {}).keys())
             if strangers and not may_lack:
-                raise OptionError(
-                    "no such partition", option="assign", topic=strangers[0].topic, partition=strangers[0].partition
-                )
+                raise OptionError("no such partition", option="assign", **strangers[0]._asdict())
             found &= set(options.partitions)
         return tuple(sorted(found))
 
@@ -261,8 +259,7 @@ class StreamReader(StreamBase):
                 "PARTITIONS_DELETED",
                 f"{len(gone)} partitions of the stream were deleted",
                 hint=_ALLOW,
-                topic=gone[0].topic,
-                partition=gone[0].partition,
+                **gone[0]._asdict(),
             )
 
     def _start_of_repeated(self, initial: Offsets, ends: Offsets) -> Offsets:
@@ -294,8 +291,7 @@ class StreamReader(StreamBase):
                     "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
                     f"an added partition begins at {offset}, because earlier records are already deleted",
                     hint=_ALLOW,
-                    topic=place.topic,
-                    partition=place.partition,
+                    **place._asdict(),
                     offset=offset,
                 )
         return begin
@@ -307,8 +303,7 @@ class StreamReader(StreamBase):
                     "PARTITION_OFFSET_CHANGED",
                     f"the log ends at {end}, below the position of the stream",
                     hint=_ALLOW,
-                    topic=place.topic,
-                    partition=place.partition,
+                    **place._asdict(),
                     offset=before[place],
                 )
 

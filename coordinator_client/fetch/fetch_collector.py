@@ -261,8 +261,7 @@ def _decode(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> Reco
         raise CorruptRecord(
             "Fetch response contains no complete record batch",
             hint="raise max_partition_fetch_bytes if the batch is larger",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition._asdict(),
             offset=slice_.start,
         )
     return columns

@@ -507,7 +507,7 @@ class Fetcher(FetcherFields):
             return
         self._replicas.pop(partition, None)
         self.revision += 1
-        place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": pending.offset}
+        place: dict[str, Any] = {**partition._asdict(), "offset": pending.offset}
         # An error ahead of the position is handled once the position is there; until then it is retried.
         is_position = pending.offset == positions.state(partition).offset
         if (
@@ -641,8 +641,7 @@ def recreated(partition: TopicPartition, before: object, after: object, offset: 
     return TopicRecreated(
         "the topic was deleted and created again, so old positions are invalid",
         hint="call seek() for the new topic",
-        topic=partition.topic,
-        partition=partition.partition,
+        **partition._asdict(),
         offset=offset,
         old_id=before,
         new_id=after,

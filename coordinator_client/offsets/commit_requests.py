@@ -429,8 +429,7 @@ class CommitRequestManager:
             raise CommitRewind(
                 f"the commit of {wanted[partition].offset} would go back behind {committed}",
                 hint="commit(..., allow_rewind=True) if that is meant",
-                topic=partition.topic,
-                partition=partition.partition,
+                **partition._asdict(),
             )
         owned, ids = self._assignment(), self._topic_ids
         epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}

@@ -352,8 +352,7 @@ class CommitQueue:
         return CommitFailed(
             f"the partition was given away before {what}" if had else "the partition is not this member's",
             hint="the new owner starts at the last committed offset",
-            topic=entry.partition.topic,
-            partition=entry.partition.partition,
+            **entry.partition._asdict(),
         )
 
     def _exists(self, entry: QueuedCommit, now: float) -> bool:
@@ -638,7 +637,7 @@ def _codes(response: "OffsetCommitResponse") -> dict[TopicPartition, int]:
 def _error(
     verdict: CommitVerdict, code: int, partition: TopicPartition, group_id: str, view: MemberView | None
 ) -> KohortError:
-    place: dict[str, Any] = {"group": group_id, "topic": partition.topic, "partition": partition.partition}
+    place: dict[str, Any] = {"group": group_id, **partition._asdict()}
     if verdict is CommitVerdict.FENCED and view is not None and view.fatal is not None:
         return view.fatal
     if verdict is CommitVerdict.FAIL:

@@ -140,7 +140,7 @@ class Lookup:
         for partition in self.wanted:
             if partition in self.found:
                 continue
-            place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
+            place = partition._asdict()
             if view.brokers and view.partition(partition) is None:
                 return UnknownTopic("no such topic or partition", hint="check its name", **place)
             return OperationTimeout("no response to ListOffsets in time", **place)
@@ -148,7 +148,7 @@ class Lookup:
 
 
 def _refusal(partition: TopicPartition, code: int) -> KohortError:
-    place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
+    place = partition._asdict()
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to read the topic", **place)
     return BrokerError(code, api="ListOffsets", **place)

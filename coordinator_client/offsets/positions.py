@@ -521,8 +521,7 @@ class Positions:
             if end_offset is not None
             else "the leader's log does not contain the leader epoch of the position",
             hint="seek() to a valid offset, or set auto_offset_reset",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition._asdict(),
             offset=state.offset,
             leader_epoch=state.epoch,
             diverges_at=end_offset,
@@ -564,7 +563,6 @@ def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> Ko
     return kind(
         reason,
         hint="seek() to where to read, or set auto_offset_reset",
-        topic=partition.topic,
-        partition=partition.partition,
+        **partition._asdict(),
         offset=wanted,
     )
