@@ -1,7 +1,7 @@
 """Validates arguments of public methods. A (topic, partition) tuple is accepted as a TopicPartition."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from operator import index
 from typing import Any
 
@@ -201,9 +201,14 @@ def function_given(function: Callable[..., object], field: str) -> None:
 
 
 def not_awaited(result: object, field: str) -> TypeError | None:
-    """The error of a function that has returned a coroutine, as a lambda may. None for any other result."""
-    if result is None or not isinstance(result, Coroutine):
+    """The error of a function that has returned a coroutine, as a lambda may, or a generator. None of its code has run.
+
+    Returns None for any other result.
+    """
+    if result is None or not isinstance(result, Coroutine | Generator | AsyncGenerator):
         return None
+    if not isinstance(result, Coroutine):
+        return TypeError(f"{field} is a plain function: nothing runs the generator that it returns")
     result.close()
     return _not_awaited(field)
 

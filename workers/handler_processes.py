@@ -10,6 +10,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 
 from kohort.fastpath import Record
+from kohort.network.arguments import not_awaited
 
 
 def handler_processes(count: int) -> Executor:
@@ -39,3 +40,15 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+def call_in_process(handler: Callable[[Record], object], record: Record) -> TypeError | None:
+    """Call a handler; see `run.call`. An error that the parent cannot make from its pickle would break the pool."""
+    try:
+        return not_awaited(handler(record), "handler")
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(f"{error!r}, which cannot be pickled") from None
+        raise

@@ -2,12 +2,16 @@
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from kohort.common import TopicPartition
 from kohort.fastpath import Record, RecordColumns
 from kohort.workers.completed_offsets import CompletedOffsets
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job
+
+MOST_WAITING_BYTES: Final = 16 << 20
+"""The most bytes of values of a partition that wait for earlier records with their keys, up to one record."""
 
 
 class PartitionJobs:
@@ -19,6 +23,7 @@ class PartitionJobs:
         self._polled: deque[tuple[Iterator[Record], int]] = deque()
         self._lanes: dict[bytes, deque[Job]] = {}
         self._ready: deque[Job] = deque()
+        self._waiting_bytes = 0  # in lanes
         self._end: int | None = None
 
     def add(self, columns: RecordColumns) -> None:
@@ -52,6 +57,7 @@ class PartitionJobs:
             key = record.key
             if key is not None and key in self._lanes:
                 self._lanes[key].append(job)
+                self._waiting_bytes += len(record.value or b"")
                 continue
             if key is not None:
                 self._lanes[key] = deque()
@@ -59,7 +65,7 @@ class PartitionJobs:
         return self._ready.popleft()
 
     def _next_record(self) -> Record | None:
-        while self._polled and not self.offsets.full:
+        while self._polled and not self.offsets.full and self._waiting_bytes < MOST_WAITING_BYTES:
             records, next_offset = self._polled[0]
             record = next(records, None)
             if record is not None:
@@ -80,7 +86,9 @@ class PartitionJobs:
         key = job.record.key
         if key is not None:
             if self._lanes[key]:
-                self._ready.append(self._lanes[key].popleft())
+                following = self._lanes[key].popleft()
+                self._waiting_bytes -= len(following.record.value or b"")
+                self._ready.append(following)
             else:
                 del self._lanes[key]
         self._advance()

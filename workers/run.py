@@ -15,6 +15,7 @@ from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.hooks import Assigned, HookResult, Lost, Offsets, Revoked
 from kohort.fastpath import Record
+from kohort.network._guard import keep_result
 from kohort.network.arguments import function_given, not_awaited
 from kohort.network.client_config import shared_settings
 from kohort.network.process_exit import on_sigterm
@@ -47,9 +48,9 @@ def run(
 ) -> RunTotals:
     """Call `handler(record)` for each record of a subscribed consumer, on up to `concurrency` threads or processes.
 
-    With `processes=True`, `handler` must be a function of a module, and its errors must be picklable. The program needs
-    `if __name__ == "__main__":`, because processes are spawned. If one of them dies, the run ends with
-    BrokenProcessPool, and its records are given back.
+    With `processes=True`, `handler` must be a function of a module. An error that cannot be pickled arrives as a
+    RuntimeError. The program needs `if __name__ == "__main__":`, because processes are spawned. If one of them dies,
+    the run ends with BrokenProcessPool, and its records are given back.
 
     It returns after SIGTERM, if it runs on the main thread, or when `stop` is set. Running handlers then have
     `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then. A Consumer that is not closed
@@ -110,19 +111,20 @@ def _take_turns(consumer: Any, turn: Any, work: "_Handlers", stop: threading.Eve
         else:
             poll_s = work.state.wait_s(monotonic(), WAIT_S if work.state.running else IDLE_S)
         turn.before_poll()
-        turn.jobs.add(consumer.poll(poll_s))
+        keep_result(turn, consumer.poll, poll_s)  # a signal handler that raises now loses no records
+        turn.take_result()
         polled_at = monotonic()
 
 
 def _finish(consumer: Any, turn: Any) -> None:
-    if (offsets := turn.last_commit()) is not None:
+    if (given := turn.last_commit()) is not None:
         try:
-            consumer.commit(*offsets)
+            consumer.commit(**given)
         except KohortError as error:
             log.warning("the last commit failed, so its records are handled again: %s", error)
 
 
-def _call(handler: Handler, record: Record) -> TypeError | None:
+def call(handler: Handler, record: Record) -> TypeError | None:
     """Call a handler, in its process. What it returns stays there, since it may be nothing that pickle can send.
 
     Returns the error of a handler that is not awaited. It ends the run, while errors of handlers are failures.
@@ -130,12 +132,14 @@ def _call(handler: Handler, record: Record) -> TypeError | None:
     return not_awaited(handler(record), "handler")
 
 
-def _outcome(future: Future[TypeError | None]) -> tuple[Exception | None, BaseException | None]:
-    """The failure of a handler, and the error that ends the run."""
+def _outcome(
+    future: Future[TypeError | None], ends: tuple[type[Exception], ...]
+) -> tuple[Exception | None, BaseException | None]:
+    """The failure of a handler, and the error that ends the run, as those of `ends` do."""
     error = future.exception()
     if error is None:
         return None, future.result()
-    if isinstance(error, BrokenExecutor) or not isinstance(error, Exception):
+    if isinstance(error, ends) or not isinstance(error, Exception):
         return None, error
     return error, None
 
@@ -148,11 +152,15 @@ class _Handlers:
         self.state = state
         self._handler = handler
         self._most = 2 * concurrency
+        # On threads, such an error is of a pool of the handler's own.
+        self._ends: tuple[type[Exception], ...] = (BrokenExecutor,) if processes else ()
         self._pool: Executor
+        self._call = call
         if processes:
-            from kohort.workers.handler_processes import handler_processes
+            from kohort.workers.handler_processes import call_in_process, handler_processes
 
             self._pool = handler_processes(concurrency)
+            self._call = call_in_process
         else:
             self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
         self._finished: SimpleQueue[tuple[Job, Future[TypeError | None]]] = SimpleQueue()
@@ -167,7 +175,11 @@ class _Handlers:
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
         while self.state.running < self._most and (job := self.state.start()) is not None:
-            future = self._pool.submit(_call, self._handler, job.record)
+            try:
+                future = self._pool.submit(self._call, self._handler, job.record)
+            except BaseException:  # a process has died, or no thread is left
+                self.state.cancelled(job)
+                raise
             self._futures.add(future)
             future.add_done_callback(partial(self._put, job))
         return self.state.jobs.blocked
@@ -188,7 +200,7 @@ class _Handlers:
         if future.cancelled():
             self.state.cancelled(job)
             return
-        failure, end = _outcome(future)
+        failure, end = _outcome(future, self._ends)
         if end is not None:
             self.state.cancelled(job)
             if self.state.stopping:

@@ -78,14 +78,15 @@ async def _take_turns(consumer: Any, turn: Any, work: "_Tasks", stop: asyncio.Ev
         else:
             poll_s = work.state.wait_s(monotonic(), WAIT_S if work.state.running else IDLE_S)
         turn.before_poll()
-        turn.jobs.add(await consumer.poll(poll_s))
+        turn.result = await consumer.poll(poll_s)
+        turn.take_result()
         polled_at = monotonic()
 
 
 async def _finish(consumer: Any, turn: Any) -> None:
-    if (offsets := turn.last_commit()) is not None:
+    if (given := turn.last_commit()) is not None:
         try:
-            await consumer.commit(*offsets)
+            await consumer.commit(**given)
         except KohortError as error:
             log.warning("the last commit failed, so its records are handled again: %s", error)
 
@@ -159,6 +160,8 @@ class _Tasks:
             except TypeError:  # the handler is no coroutine function
                 self.state.cancelled(job)
                 raise
+            if task in self._tasks:  # handlers may return one future for the records of a batch
+                task = asyncio.ensure_future(_awaited(task))
             self._tasks[task] = job
             task.add_done_callback(self._put)
         return self.state.jobs.blocked

@@ -30,9 +30,10 @@ class ShareJobs:
     def add(self, polled: Sequence[ShareRecords]) -> None:
         """Hold the records of a poll."""
         for batch in polled:
+            jobs = [Job(record, batch.delivery_count, None) for record in batch]
             with suppress(IllegalState):  # the lock is lost: the records come again
                 self._consumer.hold(batch)
-                self._jobs.extend(Job(record, batch.delivery_count, None) for record in batch)
+                self._jobs.extend(jobs)
 
     def next(self) -> Job | None:
         """The oldest record that no handler has."""

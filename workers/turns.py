@@ -1,14 +1,17 @@
 """The consumer's side of a run before each poll and at its end, for threads and tasks alike."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.hooks import Offsets, RebalanceHooks
+from kohort.fastpath import RecordColumns
+from kohort.share_consumer import ShareRecords
 from kohort.share_consumer.consumer_base import ShareConsumerBase
 from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.run_plan import COMMIT_S, AnyConsumer, keyed_jobs, share_jobs
@@ -22,6 +25,7 @@ class ShareTurn:
     def __init__(self, consumer: ShareConsumerBase, dead_letter: str | None) -> None:
         self.jobs = share_jobs(consumer, dead_letter)
         self.consumer = consumer
+        self.result: Sequence[ShareRecords] = ()  # of a poll, until there are jobs of it
         self._paused = False
 
     def before_poll(self) -> None:
@@ -29,11 +33,19 @@ class ShareTurn:
         if self.jobs.blocked is not self._paused:
             self._pause(self.jobs.blocked)
 
-    def last_commit(self) -> tuple[Offsets, ...]:
+    def take_result(self) -> None:
+        """Make jobs of the polled records."""
+        self.jobs.add(self.result)
+        self.result = ()
+
+    def last_commit(self) -> dict[str, Any]:
         """A commit without arguments sends all acknowledgements. The consumer is the caller's again, and not paused."""
         with suppress(KohortError):  # it may be closed, or have failed
             self._pause(False)
-        return ()
+        for batch in self.result:  # an interrupt came before its jobs, and in implicit mode a commit would accept it
+            with suppress(KohortError):
+                self.consumer.acknowledge(batch, "release")
+        return {}
 
     def _pause(self, paused: bool) -> None:
         (self.consumer.pause if paused else self.consumer.resume)()
@@ -46,6 +58,7 @@ class KeyedTurn:
     def __init__(self, consumer: ConsumerBase, dead_letter: str | None) -> None:
         self.jobs = keyed_jobs(consumer, dead_letter)
         self.consumer = consumer
+        self.result: Sequence[RecordColumns] = ()  # of a poll, until there are jobs of it
         self._committed_at = monotonic()
         self._paused: frozenset[TopicPartition] = frozenset()
 
@@ -53,7 +66,8 @@ class KeyedTurn:
         """Commit what is done, at intervals, and pause or resume partitions."""
         now = monotonic()
         if now - self._committed_at >= COMMIT_S and (due := self.jobs.due()):
-            self.consumer.commit_async(due, partial(self._on_commit, due))
+            # Back, too: the caller may have sought back, or the log may have lost its end.
+            self.consumer.commit_async(due, partial(self._on_commit, due), allow_rewind=True)
             self._committed_at = now
         full = self.jobs.full & self.consumer.assignment
         if full != self._paused:
@@ -61,16 +75,22 @@ class KeyedTurn:
             self.consumer.resume(self._paused - full)  # also one that is revoked, since it may be assigned again
             self._paused = full
 
-    def last_commit(self) -> tuple[Offsets, ...] | None:
+    def take_result(self) -> None:
+        """Make jobs of the polled records."""
+        self.jobs.add(self.result)
+        self.result = ()
+
+    def last_commit(self) -> dict[str, Any] | None:
         """The offsets of the records that are done. The consumer is the caller's again, and reads on behind them."""
+        self.take_result()  # an interrupt may have come first: the records are not done
         with suppress(KohortError):  # it may be closed, or have failed
             self._give_back()
         due = self.jobs.due()
-        return (due,) if due else None
+        return {"offsets": due, "allow_rewind": True} if due else None
 
     def _give_back(self) -> None:
         assignment = self.consumer.assignment
-        self.consumer.resume(self._paused)
+        self.consumer.resume(self._paused | self.jobs.full)  # an interrupt may have come behind `pause`
         # Else the next run would commit offsets behind these records.
         for partition, offset in self.jobs.unfinished().items():
             if partition in assignment:

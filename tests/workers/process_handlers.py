@@ -47,3 +47,21 @@ def linger(record: Record) -> None:
     """Note the start, and work until the process is ended."""
     note(record)
     time.sleep(600)
+
+
+class Unpicklable(Exception):
+    """Its pickle has one argument, and it needs two."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"{reason} at {offset}")
+
+
+def fail_unpicklably(record: Record) -> None:
+    """Fail with an error that the parent cannot make from its pickle."""
+    raise Unpicklable(record.offset, "failed")
+
+
+def die_idle(record: Record) -> None:
+    """Note the record, and end the process once it is idle."""
+    threading.Timer(0.3, os._exit, (1,)).start()
+    note(record)

@@ -10,7 +10,7 @@ from kohort.fastpath import decode, encode
 from kohort.workers.completed_offsets import MAX_OPEN
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job
-from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.keyed_jobs import MOST_WAITING_BYTES, KeyedJobs
 from kohort.workers.turns import RunHooks
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -170,3 +170,20 @@ def test_a_last_failure_without_dead_letters_ends_the_run() -> None:
         source.failed(job, ValueError("no"))
     assert caught.value.place == {"topic": "t", "partition": 0, "offset": 0}
     assert source.due() == {P0: 0}
+
+
+@pytest.mark.proves("W-04")
+def test_the_bytes_that_wait_for_their_key_are_bounded() -> None:
+    source, value = KeyedJobs(), bytes(MOST_WAITING_BYTES // 4)
+    for start in range(8):
+        source.add([decode(encode([(b"a", value)], base_offset=start), topic="t", partition=0)])
+    handled: list[int] = []
+    jobs = started(source)
+    assert source.full == {P0}  # before, all of them waited in memory, and more were polled
+    while jobs:
+        (job,) = jobs
+        handled.append(job.record.offset)
+        source.done(job)
+        jobs = started(source)
+    assert handled == list(range(8))
+    assert not source.full

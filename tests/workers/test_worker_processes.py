@@ -92,6 +92,34 @@ def test_a_process_that_dies_ends_the_run_and_gives_its_records_back(fake: FakeB
     assert {state for state, _count in states.values()} == {OffsetState.AVAILABLE}
 
 
+def test_a_process_that_dies_idle_ends_the_run_and_gives_the_next_record_back(fake: FakeBroker, tmp_path: Path) -> None:
+    fill(fake, tmp_path, 1)
+    with share(fake) as consumer:
+        threading.Thread(target=_fill_once_idle_is_dead, args=(fake, tmp_path), daemon=True).start()
+        with pytest.raises(BrokenProcessPool):
+            run(consumer, process_handlers.die_idle, concurrency=1, processes=True, stop_timeout_s=3600.0)
+    _start, states = fake.share_states(GROUP, TOPIC, 0)
+    assert {state for state, _count in states.values()} == {OffsetState.AVAILABLE}
+
+
+def _fill_once_idle_is_dead(fake: FakeBroker, folder: Path) -> None:
+    assert stopped_when(lambda: len(notes(folder)) == 1).wait(PATIENCE_S)
+    process = notes(folder)[0][1]
+    assert stopped_when(lambda: not _runs(process)).wait(PATIENCE_S)
+    fill(fake, folder, 1)
+
+
+def test_an_error_that_cannot_be_pickled_is_a_failure_of_its_record_only(fake: FakeBroker, tmp_path: Path) -> None:
+    fill(fake, tmp_path, 2)
+    stop = stopped_when(lambda: fake.end_offset(DEAD, 0) == 2)
+    retry = Retry(attempts=1)
+    with share(fake) as consumer:
+        totals = run(
+            consumer, process_handlers.fail_unpicklably, processes=True, retry=retry, dead_letter=DEAD, stop=stop
+        )
+    assert totals.dead_letters == 2
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
 def test_processes_end_with_the_one_that_runs_them(fake: FakeBroker, tmp_path: Path) -> None:
     fill(fake, tmp_path, 2)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from kohort.protocol.apis.describe_configs import DescribeConfigsResourceResult
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
+from kohort.workers.keyed_jobs import KeyedJobs
 
 PATIENCE_S = 60.0
 GROUP, TOPIC, DEAD = "jobs", "work", "work.dead"
@@ -604,6 +606,122 @@ def test_revoked_partitions_are_finished_and_committed_before_they_go() -> None:
         assert revoked[0] in ({TopicPartition(TOPIC, 0)}, {TopicPartition(TOPIC, 1)})
 
 
+@pytest.mark.proves("W-05")
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_records_below_the_committed_offset_are_committed_anew(fake: FakeBroker, shrinks: bool) -> None:
+    """A caller has sought back to replay the log, or the log has lost its end."""
+    for _ in range(5):
+        fill(fake, 10)
+    fake.commit(GROUP, {P0: 40})
+    if shrinks:
+        fake.truncate(TOPIC, 0, 20)
+    seen, stop = Counter[int](), threading.Event()
+
+    def handler(record: Record) -> None:
+        seen[record.offset] += 1
+        if record.offset == 2:
+            time.sleep(1.2)  # commits are sent each second
+
+    with consumer_of(fake) as consumer:
+        while not (consumer.assignment or shrinks):
+            consumer.poll(0.1)
+        if not shrinks:
+            consumer.seek(P0, 0)
+        stop_when(lambda: len(seen) == fake.end_offset(TOPIC, 0), stop)
+        run(consumer, handler, concurrency=1, stop=stop)
+    assert committed(fake) == fake.end_offset(TOPIC, 0)
+
+
+@pytest.mark.proves("W-01", "W-06")
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_an_interrupt_between_a_poll_and_its_jobs_accepts_no_record(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    fill(fake, 9)
+    seen, stop = Counter[int](), threading.Event()
+
+    def interrupted(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    with share(fake, acknowledgement_mode=mode) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "hold", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(consumer, lambda record: seen.update([record.offset]), stop=stop)
+        assert fake.share_states(GROUP, TOPIC, 0)[0] == len(seen) == 0
+        stop_when(lambda: settled(fake), stop)
+        assert run(consumer, lambda record: seen.update([record.offset]), stop=stop).done == 9
+    assert seen == Counter(range(9))
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_the_next_run_has_the_records_of_a_poll_behind_which_an_interrupt_came(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(fake, 9)
+    seen, stop = Counter[int](), threading.Event()
+
+    def interrupted(_jobs: KeyedJobs, polled: Any) -> None:
+        if polled:
+            patch.undo()
+            raise KeyboardInterrupt
+
+    with consumer_of(fake) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(KeyedJobs, "add", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(consumer, lambda record: seen.update([record.offset]), stop=stop)
+        stop_when(lambda: len(seen) == 9, stop)
+        run(consumer, lambda record: seen.update([record.offset]), stop=stop)
+    assert seen == Counter(range(9))
+    assert committed(fake) == 9
+
+
+@pytest.mark.proves("W-06")
+def test_a_record_for_which_no_thread_can_be_started_is_given_back(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_given: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fill(fake, 3)
+    with share(fake) as consumer:
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            run(consumer, print, stop_timeout_s=3600.0)
+        assert fake.share_states(GROUP, TOPIC, 0) == (0, dict.fromkeys(range(3), (OffsetState.AVAILABLE, 1)))
+
+
+@pytest.mark.proves("W-02")
+def test_the_end_of_a_pool_of_the_handlers_own_is_a_failure(fake: FakeBroker) -> None:
+    fill(fake, 1)
+    attempts, stop = list[int](), threading.Event()
+
+    def handler(_record: Record) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise BrokenExecutor("a process of the handler's pool has died")
+        stop.set()
+
+    with consumer_of(fake) as consumer:
+        assert run(consumer, handler, retry=QUICK, stop=stop) == RunTotals(done=1, retries=1)
+
+
+def test_a_generator_that_a_handler_returns_ends_the_run_before_its_record(fake: FakeBroker) -> None:
+    """None of its code has run."""
+    fill(fake, 2)
+    stop = threading.Event()
+
+    def handler(_record: Record) -> Iterator[None]:
+        yield
+
+    with share(fake) as consumer:
+        stop_when(lambda: settled(fake), stop)
+        with pytest.raises(TypeError, match="handler is a plain function: nothing runs the generator"):
+            run(consumer, handler, stop=stop)
+    assert fake.share_states(GROUP, TOPIC, 0)[0] == 0
+
+
 # ---------------------------------------------------------------------------------------------- asyncio
 
 
@@ -779,3 +897,28 @@ def test_a_handler_that_is_no_coroutine_function_fails_as_one_or_ends_the_run(fa
     with pytest.raises(Stray):
         asyncio.run(main(lambda _stop: stray()))
     assert asyncio.run(main(late)) == RunTotals(done=1, retries=1)
+
+
+@pytest.mark.proves("W-05")
+def test_records_of_a_batch_may_share_a_future(fake: FakeBroker) -> None:
+    fill(fake, 9)
+
+    async def main() -> RunTotals:
+        stop, batches = asyncio.Event(), list[asyncio.Future[None]]()
+
+        def handler(record: Record) -> "asyncio.Future[None]":
+            loop = asyncio.get_running_loop()
+            if record.offset % 3 == 0:
+                batches.append(loop.create_future())
+            if record.offset % 3 == 2:
+                loop.call_later(0.01, batches[-1].set_result, None)
+            if record.offset == 8:
+                stop.set()
+            return batches[-1]
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            return await run_async(consumer, handler, concurrency=3, stop=stop)
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == RunTotals(done=9)
+    assert committed(fake) == 9
