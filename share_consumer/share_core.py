@@ -124,8 +124,9 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self._fresh = True
 
     def put_error(self, error: KohortError) -> None:
-        """Have the next poll raise an error."""
-        self.errors.append(error)
+        """Have the next poll raise an error, once for any number of occurrences before that poll."""
+        if not any(type(one) is type(error) and str(one) == str(error) for one in self.errors):
+            self.errors.append(error)
         self._fresh = True
 
     # ------------------------------------------------------------------ called for the user's thread

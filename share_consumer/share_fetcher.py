@@ -754,23 +754,39 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
     or transfer may be sound.
     """
     start = min((one.first_offset for one in parked.ranges), default=0)
-    columns = decode(
-        parked.records,
-        topic=parked.topic,
-        partition=parked.place.partition,
-        from_offset=start,
-        on_corrupt="skip_batch",
-        max_decompressed_bytes=max_decompressed_bytes,
-    )
-    missing = UNREADABLE if columns.corrupt else GAP
+    broken: CorruptRecord | None = None
+    try:
+        columns = decode(
+            parked.records,
+            topic=parked.topic,
+            partition=parked.place.partition,
+            from_offset=start,
+            on_corrupt="skip_batch",
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+    except CorruptRecord as error:  # no batch behind it can be found
+        if error.decoded is None:
+            raise
+        columns, broken = error.decoded, error
+    last = max((one.last_offset for one in parked.ranges), default=-1)
+    if broken is None and columns.complete and columns.next_offset <= last and not columns.corrupt:
+        broken = CorruptRecord(
+            "the response lacks the bytes of acquired records",
+            hint="they are released, and delivered again",
+            topic=parked.topic,
+            partition=parked.place.partition,
+            offset=columns.next_offset,
+        )
+    corrupt = (*columns.corrupt, broken) if broken is not None else columns.corrupt
+    missing = UNREADABLE if corrupt else GAP
     ranges = merged(parked.ranges)
-    if not columns.complete:
+    if not columns.complete and broken is None:
         ranges, behind = split(ranges, columns.next_offset)
         if behind:
             parked.rest = ParkedFetch(
                 parked.topic, parked.place, parked.records, tuple(behind), parked.life, parked.lock_until
             )
-    parked.error = columns.corrupt[0] if columns.corrupt else None
+    parked.error = corrupt[0] if corrupt else None
     parked.batches = [
         ShareRecords(
             acquired_part(columns, one),

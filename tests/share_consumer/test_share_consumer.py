@@ -22,6 +22,7 @@ from kohort.network.errors import (
 )
 from kohort.protocol.apis.share_acknowledge import ShareAcknowledgeResponse
 from kohort.protocol.apis.share_fetch import ShareFetchResponse
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer import (
     AcknowledgeOutcome,
@@ -563,6 +564,65 @@ def test_a_corrupt_batch_is_raised_and_its_records_are_released() -> None:
                 consumer.poll(0)
             consumer.commit()
         assert broker.share_states(GROUP, TOPIC, 0) == (1, {1: (OffsetState.AVAILABLE, 1)})
+
+
+GOOD = encode([(b"", b"0")])
+
+
+@pytest.mark.parametrize(
+    ("data", "sound"),
+    [
+        (GOOD + bytes(8) + b"\0\0\0\1" + bytes(40), [0]),  # a batch shorter than any header
+        (GOOD + bytes(8) + b"\0\0\1\0" + bytes(4) + b"\x09", [0]),  # part of a batch of a magic that is unknown
+        (GOOD, [0]),
+        (GOOD[:-3], []),
+        (b"", []),
+    ],
+)
+def test_records_whose_bytes_cannot_be_read_are_released_after_one_error(data: bytes, sound: list[int]) -> None:
+    acquired: list[object] = []
+
+    def damaged(response: ShareFetchResponse) -> ShareFetchResponse:
+        places = [one for topic in response.responses for one in topic.partitions if one.acquired_records]
+        acquired.extend(places)
+        if acquired != places or not places:
+            return response
+        (topic,) = response.responses
+        return response._replace(responses=(topic._replace(partitions=(places[0]._replace(records=data),)),))
+
+    with broker_with(3) as broker:
+        broker.control("ShareFetch", lambda _call: Alter(damaged))
+        with member(broker, acknowledgement_mode="explicit") as consumer:
+            found, errors = list[tuple[int, int]](), list[CorruptRecord]()
+
+            def poll() -> bool:
+                try:
+                    for batch in consumer.poll(0.2):
+                        found.extend((offset, batch.delivery_count) for offset in batch.columns.offsets)
+                        consumer.acknowledge(batch)
+                except CorruptRecord as error:
+                    errors.append(error)
+                return len(found) == 3
+
+            until(poll)
+            assert sorted(found) == [(offset, 1 if offset in sound else 2) for offset in range(3)]
+            (error,) = errors
+            assert (error.place["topic"], error.place["partition"], "offset" in error.place) == (TOPIC, 0, True)
+
+
+def test_an_error_that_comes_again_before_a_poll_is_raised_once(fake: FakeBroker) -> None:
+    def forbidden(response: ShareGroupHeartbeatResponse) -> ShareGroupHeartbeatResponse:
+        return response._replace(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="work")
+
+    with member(fake, retry_backoff_ms=1, retry_backoff_max_ms=1) as consumer:
+        control = fake.control("ShareGroupHeartbeat", lambda _call: Alter(forbidden))
+        until(lambda: control.calls >= 5)
+        control.remove()
+        calls = len(fake.calls_of("ShareGroupHeartbeat"))
+        until(lambda: len(fake.calls_of("ShareGroupHeartbeat")) > calls)
+        with pytest.raises(AuthorizationFailed):
+            consumer.poll(0)
+        assert consumer.poll(PATIENCE_S)
 
 
 A_BATCH = 100
