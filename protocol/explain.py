@@ -250,9 +250,8 @@ _RULES: dict[type[construct.Construct], Callable[[ExplainedPart, Any, FieldSourc
 
 def _open_embedded(message: Message[Any], part: ExplainedPart, data: bytes) -> dict[str, Any] | None:
     """Expand the consumer protocol: an int16 version, then a message. None if the bytes have another format."""
-    inner = ExplainedPart(message.name, message.name, part.end - len(data), part.end)
-    stream = FieldSource(b"\0" * inner.start + data)
-    stream.seek(inner.start)
+    inner = ExplainedPart(message.name, message.name, 0, len(data))
+    stream = FieldSource(data)
     try:
         version = _member(inner, "version", INT16, stream)
         known = min(version, membership.HIGHEST_VERSION)
@@ -260,6 +259,7 @@ def _open_embedded(message: Message[Any], part: ExplainedPart, data: bytes) -> d
     except Stopped:
         part.note = f"no {message.name} of the consumer protocol"
         return None
+    _move([inner], part.end - len(data))
     part.parts.append(inner)
     return value
 
@@ -308,13 +308,23 @@ def _open_records(part: ExplainedPart, data: memoryview, beside: dict[str, Any])
             _open_batch(batch, bytes(data[at : at + size]))
         except Stopped:
             return
+        finally:
+            _move(batch.parts, batch.start)
         at += size
+
+
+def _move(parts: list[ExplainedPart], by: int) -> None:
+    """Count the offsets of parts from the start of the frame. `_open_batch` does it for records."""
+    for part in parts:
+        part.start += by
+        part.end += by if part.end >= 0 else 0
+        if part.kind != "records":
+            _move(part.parts, by)
 
 
 def _open_batch(batch: ExplainedPart, data: bytes) -> None:
     magic = data[record_format.MAGIC_AT]
-    stream = FieldSource(b"\0" * batch.start + data)
-    stream.seek(batch.start)
+    stream = FieldSource(data)
     batch.name += f", magic {magic}"
     if magic in record_format.MESSAGES:
         _member(batch, "offset", record_format.INT64, stream)
@@ -322,19 +332,27 @@ def _open_batch(batch: ExplainedPart, data: bytes) -> None:
         _plain_struct(batch, record_format.MESSAGES[magic], stream)
         return
     if magic != 2:
-        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_format.MAGIC_AT)
+        _fault(batch, "magic", f"magic {magic} is newer than any known", record_format.MAGIC_AT)
     header = _plain_struct(batch, record_format.BATCH_HEADER, stream)
     codec = header["attributes"] & record_format.CODEC_MASK
     flags = [name for bit, name in _FLAGS if header["attributes"] & bit]
     batch.note = ", ".join([f"{header['count']} records", _codec_name(codec), *flags])
     if header["crc"] != crc32c.crc32c(data[record_format.CRC_COVERS_FROM :]):
         next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
-    records = ExplainedPart("records", "records", stream.tell(), batch.end)
+    records = ExplainedPart("records", "records", stream.tell(), len(data))
     batch.parts.append(records)
     if codec:
-        plain = _decompressed(codec, memoryview(data)[stream.tell() - batch.start :], records)
+        plain = _decompressed(codec, memoryview(data)[stream.tell() :], records)
         stream = FieldSource(plain)
         records.note = f"offsets below count from the start of the {len(plain)} bytes that {_codec_name(codec)} gives"
+    try:
+        _open_each_record(records, header, stream)
+    finally:
+        if not codec:
+            _move(records.parts, batch.start)
+
+
+def _open_each_record(records: ExplainedPart, header: dict[str, Any], stream: FieldSource) -> None:
     for index in range(header["count"]):
         record = ExplainedPart(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
         records.parts.append(record)

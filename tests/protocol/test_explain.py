@@ -6,6 +6,8 @@ import pytest
 
 from kohort.fastpath import Codec, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
+from kohort.protocol import explain
+from kohort.protocol.construct_types import FieldSource
 from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
 from kohort.protocol.membership import (
     Assignment,
@@ -159,3 +161,27 @@ def _produce(records: bytes) -> dict[str, object]:
         "timeout_ms": 1000,
         "topic_data": [{"name": "flights", "partition_data": [{"index": 0, "records": records}]}],
     }
+
+
+def test_the_bytes_before_a_batch_or_a_member_are_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand small batches in a frame of megabytes would take minutes."""
+    copied: list[int] = []
+
+    class Counted(FieldSource):
+        def __init__(self, data: bytes | bytearray | memoryview) -> None:
+            copied.append(len(data))
+            super().__init__(data)
+
+    monkeypatch.setattr(explain, "FieldSource", Counted)
+    frame = request("Produce", 9, _produce(encode([(b"k", b"v")]) * 100))
+    root = explain_request(frame)
+    assert root.faults() == []
+    assert sum(copied) < 2 * len(frame)
+    value = [part for _, part in root.walk() if part.name == "value"][-1]
+    assert frame[value.start : value.end] == b"\2v"
+    assert value.start > len(frame) - 20
+    protocols = [{"name": f"p{number}", "metadata": SUBSCRIPTION} for number in range(100)]
+    copied.clear()
+    frame = request("JoinGroup", 9, JOIN | {"protocols": protocols})
+    assert explain_request(frame).faults() == []
+    assert sum(copied) < 2 * len(frame)
