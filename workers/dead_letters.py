@@ -1,5 +1,6 @@
 """Records of failed handlers on their way to the dead-letter topic."""
 
+from asyncio import CancelledError
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -35,6 +36,15 @@ def headers_of(job: Job, error: Exception, group: str) -> Headers:
     return [*record.headers, *((f"__dlq.errors.{name}", str(value).encode()) for name, value in place.items())]
 
 
+def _failure(sent: Delivery | Exception) -> BaseException | None:
+    if isinstance(sent, Exception):
+        return sent
+    try:
+        return sent.exception()
+    except CancelledError as cancelled:  # a program may cancel all tasks of its loop
+        return cancelled
+
+
 class DeadLetters:
     """Sends records by a producer; see `DeadLetterSender`. The value, the key and the headers stay as they are."""
 
@@ -63,7 +73,7 @@ class DeadLetters:
             (settled if isinstance(one[2], Exception) or one[2].done() else waiting).append(one)
         self._sent = waiting
         for job, error, sent in settled:
-            yield job, error, sent if isinstance(sent, Exception) else sent.exception()
+            yield job, error, _failure(sent)
 
     @property
     def waiting(self) -> int:

@@ -922,3 +922,32 @@ def test_records_of_a_batch_may_share_a_future(fake: FakeBroker) -> None:
 
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == RunTotals(done=9)
     assert committed(fake) == 9
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_a_run_whose_dead_letters_are_cancelled_with_it_commits_what_is_done(fake: FakeBroker) -> None:
+    """A program may cancel all tasks of its loop."""
+    fill(fake, 9)
+    held = Hold()
+
+    async def main() -> None:
+        async def handler(record: Record) -> None:
+            if record.offset == 5:
+                raise ValueError("bad")
+            await asyncio.sleep(3600 if record.offset == 8 else 0)
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            fake.control("Produce", lambda _call: held)
+            running = run_async(consumer, handler, retry=Retry(attempts=1), dead_letter=DEAD, stop_timeout_s=0.1)
+            task = asyncio.ensure_future(running)
+            while not held.reached.is_set():
+                await asyncio.sleep(0.01)
+            for each in asyncio.all_tasks() - {asyncio.current_task()}:
+                each.cancel()
+            asyncio.get_running_loop().call_later(1.0, held.release)  # the end of the producer waits for it
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert committed(fake) == 5
