@@ -155,7 +155,9 @@ class ConsumerHeartbeat(Heartbeats):
         if not membership.in_generation:
             self._saying["topic_partitions"] = ()
         elif not self._reported or self._acknowledges:
-            self._saying["topic_partitions"] = self.target.by_id(self._owned.partitions)
+            # Partitions under commit are not released yet: their next owner would not see the offset.
+            committing = () if membership.commit_order is None else membership.commit_order.offsets
+            self._saying["topic_partitions"] = self.target.by_id(self._owned.partitions.union(committing))
             self._owes_ack = self._owes_ack and not self._acknowledges
             self._arrived = False
         self._may_have_pattern |= bool(said.get("subscribed_topic_regex"))

@@ -254,6 +254,28 @@ def test_a_full_report_that_goes_out_while_a_hook_runs_does_not_settle_what_is_o
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
 
 
+@pytest.mark.proves("G-15")
+@pytest.mark.parametrize("code", [14, 16, None])
+def test_a_full_report_keeps_what_is_being_committed_from_its_next_owner(code: int | None) -> None:
+    rig = stable()
+    rig.assign(tps("t-0..1"), epoch=2)
+    call = rig.start_hook()
+    rig.next_report()
+    rig.end_hook(call, commit={next(iter(tps("t-2"))): 7})
+    assert rig.state == "COMMITTING"
+    if code is None:
+        rig.cut(API)
+    else:
+        rig.coordinator_responds(code)
+    if code != 14:
+        rig.found()
+    rig.after(0.2)
+    assert rig.report.topic_partitions == by_id(tps("t-0..2"))
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"))
+    rig.settle()
+    assert rig.report.topic_partitions == by_id(tps("t-0..1"))
+
+
 @pytest.mark.proves("E-09")
 def test_a_member_that_is_fenced_owes_nothing_of_its_old_epoch() -> None:
     rig = stable()
