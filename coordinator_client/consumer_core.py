@@ -45,7 +45,7 @@ from kohort.coordinator_client.group.leader_assignment import run_plan
 from kohort.coordinator_client.group.member_base import MemberBase
 from kohort.coordinator_client.group.ready import MemberView, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import HookCall, Start, meaning
+from kohort.coordinator_client.hooks import HookCall, Revoked, Start, meaning
 from kohort.coordinator_client.log_events import LogEvents
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.commit_requests import AutoCommitState, CommitRequestManager
@@ -626,6 +626,8 @@ class ConsumerCore(CoreFields):
         if call is None or not self.hook_is_due:
             return None
         if call.serial != self._hook_taken:
+            if isinstance(call.event, Revoked) and not self.closing and self.readable(now) is None:
+                return None  # it may be expelled (B-33): after the next heartbeat this call is due, or on_lost
             self._hook_taken = call.serial
             self.counters.hooks += 1
             self.sensors.hook_began(now)

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import RealBroker
+from kohort.testing.fake_broker import FakeBroker
+from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_until, produce, read
 from tests.support.broker_selection import SelectedBroker
@@ -126,3 +129,24 @@ def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_t
             consumer.commit({TopicPartition(topic, 0): 10})
     # The broker decides if the group still has it as a member. If not, the loss came first.
     assert hooks.kinds() in (["Assigned", "Revoked"], ["Assigned", "Lost", "Assigned", "Revoked"])
+
+
+@pytest.mark.proves("B-33", "G-15")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_stood_still_with_a_revocation_due_gets_the_loss_instead(protocol: GroupProtocol) -> None:
+    hooks, coordinator = Witness(), CoordinatorSettings(group_consumer_session_timeout_ms=1_000)
+    settings: dict[str, Any] = {"group": "group", "session_timeout_ms": 1_000, "heartbeat_interval_ms": 100}
+    with (
+        FakeBroker(topics={"topic": 2}, settings=coordinator) as fake,
+        Consumer(fake.bootstrap, protocol=protocol, **settings) as sleeper,
+        Consumer(fake.bootstrap, protocol=protocol, **settings) as heir,
+    ):
+        sleeper.subscribe(["topic"], hooks=hooks)
+        poll_until(sleeper, lambda: len(sleeper.assignment) == 2)
+        heir.subscribe(["topic"])
+        session = sleeper._session
+        poll_until(heir, lambda: session.read(lambda core: core._hook is not None))
+        with session.driver.lock:  # as in a process that is stopped
+            poll_until(heir, lambda: len(heir.assignment) == 2)
+        poll_until(sleeper, lambda: len(hooks.reported) > 1)
+        assert hooks.kinds()[:2] == ["Assigned", "Lost"]

@@ -7,9 +7,11 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
+from kohort.coordinator_client.hooks import HookCall, RebalanceCause, RebalanceReason, Revoked
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.fastpath import encode
 from kohort.fastpath._fetch import slice_end
+from tests.coordinator_client.consumer_helpers import Witness
 from tests.coordinator_client.offsets.test_fenced_commit_queue import VIEW
 
 P0 = TopicPartition("t", 0)
@@ -75,3 +77,17 @@ def test_what_is_left_of_a_batch_is_not_returned_after_the_lease_either(member: 
     assert member.consumer.position(P0) == 102
     member.lease(NOW_AND_EVER)
     assert member.polled() == [102]
+
+
+@pytest.mark.proves("B-33", "G-15")
+def test_on_revoked_is_not_called_after_the_lease_but_under_a_new_one(member: Member) -> None:
+    hooks, owned = Witness(), member.assignment.partitions
+    member.consumer.replace_hooks(hooks)
+    event = Revoked(owned, owned, 1, RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS))
+    with member.lock:
+        member.core._hook = HookCall(1, event, owned, frozenset())
+    assert member.polled() == []
+    assert hooks.reported == []
+    member.lease(NOW_AND_EVER)
+    assert member.polled() == []
+    assert hooks.reported == [event]
