@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kohort.assignors.base import Assignor
 from kohort.assignors.errors import AssignorError, DuplicateAssignor, UnknownAssignor
+from kohort.common.foreign_text import exception_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -100,7 +101,7 @@ def _loaded(origin: str, load: Callable[[], object], name: str) -> object:
         return load()
     except Exception as error:
         raise AssignorError(
-            f"an installed package registers it and cannot be imported: {type(error).__name__}: {error}",
+            f"an installed package registers it and cannot be imported: {exception_text(error)}",
             assignor=name,
             package=origin,
             hint="install the package again, or pip uninstall it",

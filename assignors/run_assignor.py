@@ -13,7 +13,7 @@ from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.assignors.registry import get
-from kohort.common.foreign_text import parsed_json
+from kohort.common.foreign_text import exception_text, parsed_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None =
         plan = made if isinstance(made, Plan) and made.group is group else Plan.of(group, made)
         check(plan, assignor.rebalance)
     except Exception as error:  # a user's code may raise anything
-        message = error.message if isinstance(error, PlanError) else f"it raised {type(error).__name__}: {error}"
+        message = error.message if isinstance(error, PlanError) else f"it raised {exception_text(error)}"
         place = dict(error.place) if isinstance(error, PlanError) else {}
         saved = _save(assignor.name, group, message, replay_dir)
         raise PlanError(

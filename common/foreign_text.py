@@ -36,6 +36,14 @@ def escaped(text: str, *, lines: bool = False) -> str:
     return text if text.isprintable() else text.translate(_IN_LINES if lines else _IN_ONE_LINE)
 
 
+def exception_text(error: BaseException) -> str:
+    """The kind and the text of an exception of a user's code. Its text may raise as well."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     """At most `most` characters, with a note of how many are left out."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters)"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsIndex
 from zlib import crc32 as _crc32
 
+from kohort.common.foreign_text import exception_text
 from kohort.fastpath._rows import murmur2 as _murmur2
 from kohort.producer.errors import PartitionerError
 
@@ -58,7 +59,7 @@ def called(partitioner: Partitioner, topic: str, key: bytes | None, value: bytes
     try:
         number = partitioner(topic, key, value, partitions)
     except Exception as error:
-        raise PartitionerError(f"the partitioner raised {type(error).__name__}: {error}", topic=topic) from error
+        raise PartitionerError(f"the partitioner raised {exception_text(error)}", topic=topic) from error
     if number is None:
         return None
     if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() < partitions:

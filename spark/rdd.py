@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pyspark import SparkContext
 from pyspark.core.rdd import PipelinedRDD
 
+from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
@@ -120,7 +121,7 @@ def _decode(decoder: Decoder | None, data: bytes | None, record: Record, what: s
         return decoder(data)
     except Exception as error:
         raise DecoderFailed(
-            f"the {what}'s decoder raised {type(error).__name__}: {error}",
+            f"the {what}'s decoder raised {exception_text(error)}",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,

@@ -14,6 +14,7 @@ from typing import Final
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_assignor
 from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
+from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.coordinator_client.group.events import LagKnown, PlanMade
@@ -113,7 +114,7 @@ def run_plan(order: PlanOrder) -> PlanMade:
     except AssignorFailed as error:
         return PlanMade(order.serial, error=error)
     except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
-        reported = f"the group cannot be assigned: {type(error).__name__}: {error}"
+        reported = f"the group cannot be assigned: {exception_text(error)}"
         return PlanMade(order.serial, error=AssignorFailed(reported, assignor=order.assignor.name))
 
 
@@ -189,9 +190,8 @@ def write_subscription(
     try:
         return _written(assignor.subscription(sorted(topics), sorted(owned), generation), generation, rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
-        reported = f"{type(error).__name__}: {error}"
         raise AssignorFailed(
-            f"assignor {assignor.name!r} failed in subscription(): {reported}", assignor=assignor.name
+            f"assignor {assignor.name!r} failed in subscription(): {exception_text(error)}", assignor=assignor.name
         ) from error
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import KohortError
+from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.error_actions import REFUSED_FIELDS, GroupRefused, fatal_error
@@ -276,7 +277,7 @@ class Membership(MemberComponent):
     def hook_done(self, hook: HookCall, event: HookDone) -> None:
         """The due call is done: handle its result, and continue after it."""
         if event.error is not None:
-            text = f"{type(hook.event).__name__.lower()} hook raised {type(event.error).__name__}: {event.error}"
+            text = f"{type(hook.event).__name__.lower()} hook raised {exception_text(event.error)}"
             self._tracker.notice("hook_failed", text)
             self._tracker.timeline.add_error(text)
         match hook.event:

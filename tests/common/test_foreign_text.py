@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.common import KohortError, TopicPartition
-from kohort.common.foreign_text import MOST_CHARACTERS, cut, escaped, scrubbed
+from kohort.common.foreign_text import MOST_CHARACTERS, cut, escaped, exception_text, scrubbed
 from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError
+from tests.support.unprintable_error import UnprintableError
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
 BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"
@@ -31,6 +32,11 @@ def test_words_of_every_script_stay() -> None:
     text = "naïve 東京 שלום мир 👋🏽 a\u00a0b"
     assert escaped(text) == text
     assert escaped("two\n\tlines\x1b[31m", lines=True) == "two\n\tlines\\x1b[31m"
+
+
+def test_an_exception_whose_text_raises_has_its_kind_for_a_text() -> None:
+    assert exception_text(KeyError("x")) == "KeyError: 'x'"
+    assert exception_text(UnprintableError()) == "UnprintableError"
 
 
 def test_a_long_text_is_cut_with_a_note() -> None:

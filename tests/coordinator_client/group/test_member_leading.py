@@ -15,6 +15,7 @@ from kohort.protocol.membership import (
     parse_assignment,
 )
 from tests.coordinator_client.group.member_rig import Rig, as_leader, assert_silent, fatal, said, tps, wire
+from tests.support.unprintable_error import UnprintableError
 
 
 class Rogue:
@@ -90,11 +91,12 @@ class Speechless(Rogue):
     [
         RuntimeError("cucumber"),
         SystemExit(1),
+        UnprintableError(),
         None,
         MemberSubscription(("t",), user_data="text"),  # type: ignore[arg-type]
         MemberSubscription(("t",), generation_id=2**40),
     ],
-    ids=["raises", "exits", "nothing", "no bytes", "no generation"],
+    ids=["raises", "exits", "unprintable", "nothing", "no bytes", "no generation"],
 )
 def test_an_assignor_that_has_nothing_to_say_stops_its_member_and_not_its_driver(says: object) -> None:
     rig = Rig("roundrobin", Speechless(says))

@@ -10,6 +10,7 @@ from kohort.coordinator_client.group.leader_assignment import AssignorFailed, ru
 from kohort.coordinator_client.offsets.group_lag import waiting
 from kohort.network.group_types import OffsetAndMetadata
 from tests.coordinator_client.group.member_rig import Rig, as_leader, fatal, said, tps
+from tests.support.unprintable_error import UnprintableError
 
 LAG = {"protocol": "lag"}
 
@@ -25,16 +26,19 @@ def leads(rig: Rig, *others: str, generation: int = 1, partitions: int = 4) -> R
 
 
 class Exits:
-    """An assignor that ends the interpreter, or means to."""
+    """An assignor that ends the interpreter, or means to, or raises `error`."""
 
     name = "range"
     rebalance = Rebalance.EAGER
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error or SystemExit("enough")
 
     def subscription(self, topics: object, owned: object, generation: int) -> MemberSubscription:
         return MemberSubscription(tuple(topics))  # type: ignore[arg-type]
 
     def assign(self, group: GroupView) -> Plan:
-        raise SystemExit("enough")
+        raise self.error
 
 
 # ------------------------------------------------------------------------------------------------------- the backlog
@@ -234,6 +238,9 @@ def test_an_assignor_that_exits_leaves_no_thread_waiting() -> None:
     rig = leads(Rig(Exits()))
     assert isinstance(fatal(rig), AssignorFailed)
     assert "SystemExit: enough" in str(fatal(rig))
+    unprintable = leads(Rig(Exits(UnprintableError())))
+    assert isinstance(fatal(unprintable), AssignorFailed)
+    assert "it raised UnprintableError" in str(fatal(unprintable))
 
 
 @pytest.mark.proves("B-36")

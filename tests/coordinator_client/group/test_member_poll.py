@@ -7,6 +7,7 @@ import pytest
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceReason, Revoked
 from tests.coordinator_client.group.member_rig import Rig, tps
+from tests.support.unprintable_error import UnprintableError
 
 T = tps("t-0..1")
 
@@ -166,6 +167,17 @@ def test_a_hook_that_raises_is_over_all_the_same(hook: str) -> None:
         assert rig.owned == frozenset()
     assert "hook_failed" in rig.kinds
     assert any("ValueError: boom" in line for line in rig.member.timeline.rebalances[-1].troubles)
+
+
+@pytest.mark.proves("B-43")
+def test_an_error_of_a_hook_without_a_text_leaves_the_member_in_its_group() -> None:
+    rig = Rig()
+    rig.reach_syncing()
+    rig.synced(assigned=T)
+    rig.run_hook(error=UnprintableError())
+    assert rig.state == "STABLE"
+    assert rig.ready.view.fetchable == T
+    assert any("raised UnprintableError" in line for line in rig.member.timeline.rebalances[-1].troubles)
 
 
 @pytest.mark.proves("G-15")
