@@ -86,6 +86,7 @@ class FileState:
             raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self._folder)
         if not _has(listed(source), listing):
             raise ResetFailedError("the copy that the checkpoint names is not what it was", folder=source)
+        self._drop_former()  # a full disk may lack the room for both
         self._put(self._copied(source, self._own / "restoring"))
         self._last = name
         self.completed()
@@ -95,6 +96,7 @@ class FileState:
         empty = self._own / "restoring"
         shutil.rmtree(empty, ignore_errors=True)
         empty.mkdir(parents=True)
+        self._drop_former()
         self._put(empty)
 
     def completed(self) -> None:
@@ -109,7 +111,8 @@ class FileState:
         oldest_s = (self._snapshots / self._complete[0]).stat().st_mtime_ns
         for one in self._snapshots.iterdir():
             if one.name not in self._complete and one.stat().st_mtime_ns < oldest_s:
-                shutil.rmtree(one)
+                # A removal that is cut off must not leave a part of a copy under the name of the whole.
+                shutil.rmtree(one.rename(one.with_name(f"removed-{uuid.uuid4().hex}")))
 
     # --- inner
 
@@ -119,7 +122,14 @@ class FileState:
 
     def _copied(self, source: Path, target: Path) -> Path:
         """All of a folder, on the disk."""
-        shutil.rmtree(target, ignore_errors=True)  # what an error left
+        shutil.rmtree(target, ignore_errors=True)  # what a kill left
+        try:
+            return self._copy(source, target)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)  # it would fill up a full disk
+            raise
+
+    def _copy(self, source: Path, target: Path) -> Path:
         target.mkdir(parents=True)  # a later owner may have removed all of this one
         for path in sorted(source.rglob("*")):
             there = target / path.relative_to(source)
@@ -144,7 +154,10 @@ class FileState:
             os.replace(self.files, old)
         os.replace(folder, self.files)
         _sync(self._own)
-        for one in (old, *self._former):
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _drop_former(self) -> None:
+        for one in self._former:
             shutil.rmtree(one, ignore_errors=True)
 
 

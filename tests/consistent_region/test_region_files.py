@@ -1,10 +1,12 @@
 """State in files: wherever the process dies, a checkpoint comes back as it was, or it is said that it cannot."""
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -244,3 +246,57 @@ def test_copies_are_their_owners_alone(tmp_path: Path) -> None:
     (copy,) = (tmp_path / "snapshots").iterdir()
     assert (tmp_path / "snapshots").stat().st_mode & 0o777 == 0o700
     assert (copy / "a").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_part_of_a_copy_whose_removal_was_cut_off_is_not_taken_for_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = FileState(tmp_path, kept=1)
+    files = {"a.txt": "first", "b.txt": "first"}
+    write(state, **files)
+    old = state.snapshot({})
+    state.completed()
+    os.utime(tmp_path / "snapshots" / named(old), ns=(1, 1))
+    write(state, **{"a.txt": "second"})
+    state.snapshot({})
+
+    def cut_off(folder: Path) -> None:
+        (folder / "a.txt").unlink()
+        raise Killed
+
+    monkeypatch.setattr(shutil, "rmtree", cut_off)
+    with pytest.raises(Killed):
+        state.completed()
+    monkeypatch.undo()
+    again = FileState(tmp_path, kept=1)
+    again.reset_initial()
+    write(again, **files)
+    snapshot = again.snapshot({})
+    again.restore(snapshot, {})
+    assert read(again) == files
+    write(again, **{"a.txt": "third"})
+    again.snapshot({})
+    again.completed()
+    assert len(list((tmp_path / "snapshots").iterdir())) == 1  # the part is gone as well
+
+
+def test_on_a_full_disk_no_part_of_a_copy_stays_and_files_of_former_owners_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = FileState(tmp_path)
+    files = fill(former, 1)
+    complete = former.snapshot({})
+
+    def full(_read: object, written: IO[bytes], _length: int) -> None:
+        assert not list(tmp_path.glob("owner-*/files/**/*.txt"))
+        written.write(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owner = FileState(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(OSError, match="No space left"):
+            owner.restore(complete, {})
+    assert sorted(path.name for path in owner.files.parent.iterdir()) == ["files"]
+    owner.restore(complete, {})
+    assert read(owner) == files
