@@ -74,7 +74,7 @@ class TransactionalSink(Protocol):
         """
 
     def select(self, task: TaskId) -> None:
-        """Collect the next effects for this task. No error may be raised."""
+        """Collect the next effects for this task. It is called again after each `abort`. No error may be raised."""
 
     def pre_commit(self, task: TaskId) -> bytes:
         """Return the effects of a task collected since its last `abort`. The region keeps them, and calls `abort` next.

@@ -210,6 +210,7 @@ class ConsistentRegion:
             self._ran = True
         with (
             on_sigterm(self.stop),
+            self._states.reserved(),
             Consumer(
                 self._bootstrap, group=self._group, on_reset=lambda gap: driver.on_gap(gap), **self._consumer_settings
             ) as consumer,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kohort.common.errors import KohortError
+from kohort.common.foreign_text import exception_text
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
@@ -298,7 +299,9 @@ class RegionDriver(RebalanceHooks):
         self._lineage.placed(starts)
         new = {task: start for task, start in response.starts.items() if task not in live}
         lineage = response.view.past.lineage
-        check_witnesses(self.states.fence(new, TaskTerm(lineage, response.term)), response.view)
+        if evidence := self.states.fence(new, TaskTerm(lineage, response.term)):
+            # If this process was stopped since the response, later owners have gone on.
+            check_witnesses(evidence, self.coordinator.watch()[1])
         self.states.start(new, lineage, self.coordinator.state)
         self._arriving |= {
             task: {one: starts.pop(one) for one in new[task].offsets} for task in response.arriving & new.keys()
@@ -554,9 +557,11 @@ class RegionDriver(RebalanceHooks):
 
     def _begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Compare the store with the group's offsets, and see to it that every partition has a beginning."""
-        check_witnesses(self._witnesses(partitions), self._look())
+        evidence = self._witnesses(partitions)
+        record, view = self.coordinator.watch()  # never cached: an earlier view may lack the evidence's checkpoint
+        check_witnesses(evidence, view)
         wanted = frozenset(partitions)
-        initial = self.coordinator.initial()
+        initial = record.initial
         if wanted <= initial.keys():
             return
         found = beginnings(wanted, initial, self.start, self.consumer, self.matched)
@@ -672,7 +677,7 @@ class RegionDriver(RebalanceHooks):
         except BaseException as problem:
             error = problem if isinstance(problem, KohortError) else _handler_error(records[done:], problem)
             member.failed(records, error, clock())
-            if not isinstance(problem, Exception):
+            if error is problem or not isinstance(problem, Exception):
                 raise
             raise error from problem
         member.submitted(records, done, clock())
@@ -689,7 +694,7 @@ def _trouble(error: KohortError) -> ev.PollTrouble:
 def _handler_error(records: ev.RecordSlice, problem: BaseException) -> RegionError:
     """`records` begin with the one that was being handled."""
     return RegionError(
-        f"the handler raised {type(problem).__name__}: {problem}",
+        f"the handler raised {exception_text(problem)}",
         hint="mended, the member handles this record again",
         **partition_of(records)._asdict(),
         offset=records[0].offset if len(records) else records.next_offset,

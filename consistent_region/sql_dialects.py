@@ -10,6 +10,7 @@ from kohort.consistent_region.urls import conninfo, veiled
 
 _SETUP_LOCK: Final = 0x6B6F686F7275
 _WAIT_S: Final = 30
+_IDLE_S: Final = 10  # shorter, so that an owner that stands still does not end the next one, which waits for its rows
 # Lost connections, too many connections, a server that stops or starts, sessions that it ended since they were idle,
 # and transactions that lost against others.
 _PASSING: Final = ("08", "25P03", "53300", "57P01", "57P02", "57P03", "57P05", "40001", "40P01")
@@ -124,7 +125,8 @@ class _Postgres:
         _psycopg()
         from kohort.consistent_region.postgres_session import PostgresSession
 
-        waits = {"connect_timeout": 10, "options": f"-c lock_timeout={_WAIT_S}s"}
+        limits = f"-c lock_timeout={_WAIT_S}s -c idle_in_transaction_session_timeout={_IDLE_S}s"
+        waits = {"connect_timeout": 10, "options": limits}
         return PostgresSession.connect(**{**waits, **conninfo(url)}, autocommit=True)
 
     def prepare(self, connection: Any, patience_s: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 from kohort.common.foreign_text import parsed_json
 from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
-from kohort.consistent_region.errors import ConfigurationError, RegionError, SinkUnavailable
+from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, SinkUnavailable
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
@@ -48,8 +48,9 @@ class SqlSink:
 
     The database has one row for each task and sink in `kohort_task`. It has the checkpoint of the last commit, which
     makes commits idempotent, and the last owner, which fences older ones. Connecting times out after 10 s and a lock
-    after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts. A
-    server that does not respond to a statement for 30 s longer than that is given up, except by those of `schema`.
+    after 30 s. PostgreSQL ends a transaction in which the process stands still for 10 s. `url` may have other values. A
+    commit waits up to `retry_timeout_s` for a database that restarts. A server that does not respond to a statement for
+    30 s longer than that is given up, except by those of `schema`.
 
     `on_refused`: the reaction to a statement that the database refuses for its data, such as a violated constraint.
     With "raise" the member ends, and so does each next owner of the task, until the database accepts the statement.
@@ -58,8 +59,9 @@ class SqlSink:
     raises. `refused_total` counts such rows.
 
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
-    RegionError from the driver's error, and SinkUnavailable if the database does not respond. The member ends, and the
-    next owner commits the pending statements. A member that starts does not wait for the database.
+    RegionError from the driver's error, and SinkUnavailable if the database does not respond. It raises FencedError if
+    another region with the same names, on another cluster, writes to the database. The member ends, and the next owner
+    commits the pending statements. A member that starts does not wait for the database.
     """
 
     def __init__(
@@ -194,8 +196,19 @@ class SqlSink:
         at: Witness,
         execute: Callable[[Any, TaskId, str, list[Any]], object],
     ) -> None:
+        assert self._place is not None, "open() comes first"
         for task, prepared, _offsets in due:
             owner, note = self._noted(cursor, task)
+            if owner.lineage != at.lineage:
+                # It does not know this checkpoint, so these effects would be lost.
+                raise FencedError(
+                    "the sink's database has another region as the owner of the task, or none",
+                    hint="regions that share a database need names of their own, also on other clusters",
+                    region=self._place.region,
+                    consumer_group=self._place.group,
+                    sink=self._place.sink,
+                    task=str(task),
+                )
             if owner != self._terms.get(task):
                 log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
             elif not note.covers(at):

@@ -2,8 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
@@ -21,6 +23,7 @@ log = logger("kohort.region")
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]
 Load = Callable[[StateReference], bytes]
+_RESERVED: Final[dict[int, object]] = {}  # by the id of a sink
 
 
 @dataclass(slots=True)
@@ -121,6 +124,21 @@ class TaskStates:
             "effects_owed_bytes": sum(len(one) for segments in parts for one in segments),
             "effects_refused_total": sum(getattr(sink, "refused_total", 0) for sink in self._sinks.values()),
         }
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Have the sinks for this member alone. Raises ConfigurationError if another member has one at the moment."""
+        with ExitStack() as stack:
+            for name, sink in self._sinks.items():
+                if _RESERVED.setdefault(id(sink), mine := object()) is not mine:
+                    raise ConfigurationError(
+                        "the sink belongs to another member of this process, or has another name too",
+                        hint="give each member a sink of its own, and a handler that writes to it",
+                        setting="sinks",
+                        sink=name,
+                    )
+                stack.callback(_RESERVED.pop, id(sink))
+            yield
 
     def open(self, place: SinkPlace) -> None:
         for name, sink in self._sinks.items():
@@ -304,14 +322,14 @@ class TaskStates:
     def _cut(self, task: TaskId, offsets: Positions) -> "TaskCut":
         state = self.states[task]
         blocks = state.cut() if isinstance(state, IncrementalState) else None
-        snapshot = state.snapshot(offsets) if blocks is None else b""
+        snapshot = _fixed(state.snapshot(offsets), "snapshot", task) if blocks is None else b""
         carried = self._carried.get(task, {})
-        parts = {
-            name: [*carried.get(name, ()), *filter(None, [sink.pre_commit(task)])] for name, sink in self._sinks.items()
+        prepared = {
+            name: _fixed(sink.pre_commit(task) or b"", "pre_commit", task) for name, sink in self._sinks.items()
         }
+        parts = {name: [*carried.get(name, ()), *filter(None, [new])] for name, new in prepared.items()}
         self._carried[task] = parts
-        for sink in self._sinks.values():
-            sink.abort(task)
+        self._abort(task)
         return TaskCut(offsets, snapshot, self.version, parts, blocks)
 
     def _check_names(self, parts: Parts) -> None:
@@ -326,10 +344,21 @@ class TaskStates:
         self._arriving.pop(task, None)
         self._carried.pop(task, None)
         self._cuts.pop(task, None)
+        self._abort(task)
+
+    def _abort(self, task: TaskId) -> None:
         for sink in self._sinks.values():
             sink.abort(task)
+        self._selected = None  # a sink may have dropped what it collected into
 
     def _commit(self, due: Mapping[str, Iterable[DueEffects]], at: Witness) -> None:
         for name, effects in due.items():
             if ordered := sorted(effects, key=lambda one: one.task):
                 self._sinks[name].commit(ordered, at)
+
+
+def _fixed(data: object, method: str, task: TaskId) -> bytes:
+    """Return what a user's method returned as bytes that nothing changes later. Raises ConfigurationError."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ConfigurationError(f"{method} returns bytes, not {type(data).__name__}", task=str(task))
+    return bytes(data)

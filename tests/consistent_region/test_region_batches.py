@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from kohort import ConsistentRegion, Producer, RecordColumns
+from kohort import ConsistentRegion, KohortError, Producer, RecordColumns
 from kohort.consistent_region import DictState, OperatorDriven, Periodic
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.errors import ConfigurationError, RegionError
 from kohort.consistent_region.settings import RegionSettings
+from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import MemoryStore
+from kohort.network.errors import OperationTimeout
 from kohort.testing import FakeBroker, Simulation
 from kohort.testing.simulation import SimRecord
 from kohort.testing.simulation.kafka import SimColumns
@@ -21,6 +23,7 @@ from tests.consistent_region.region_hand import P0, P1, Hand
 from tests.consistent_region.region_rig import P0 as R0
 from tests.consistent_region.region_rig import Rig, polled, recs
 from tests.consistent_region.running_region import running
+from tests.support.unprintable_error import UnprintableError
 
 
 def batched(most: int) -> tuple[Hand, list[list[int]]]:
@@ -207,3 +210,29 @@ def test_a_region_on_a_broker_in_memory_hands_out_columns() -> None:
     assert sum(map(Counter, states), Counter()) == Counter(f"k{number % 3}" for number in range(100))
     assert {type(one) for one in seen} == {RecordColumns}
     assert max(map(len, seen)) <= 30
+
+
+@pytest.mark.proves("CR-83")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (UnprintableError(), "the handler raised UnprintableError"),
+        (OperationTimeout("of a client of its own"), "of a client of its own"),
+    ],
+)
+@pytest.mark.parametrize("batch", [None, 5])
+def test_any_error_of_a_handler_ends_the_member_and_is_not_its_own_cause(
+    batch: int | None, error: Exception, expected: str
+) -> None:
+    hand = Hand(MemoryStore(), batch_records=batch)
+
+    def handle(_records: Any, _state: DictState) -> None:
+        raise error
+
+    hand.conductor.handler = handle
+    hand.assigned(P0, P1)
+    with pytest.raises(KohortError, match=expected) as raised:
+        hand.reads(P0, 0, 1)
+    assert raised.value.__cause__ is (None if raised.value is error else error)
+    assert hand.member.state is RegionState.FAILED
+    assert not hand.member.permit_out

@@ -50,6 +50,7 @@ from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.manifest import StateReference, TaskState
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
+from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.witness import continued
@@ -59,6 +60,8 @@ from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker, RealPostgres
 from kohort.testing.fake_broker import Answer, Drop
+from tests.consistent_region.region_hand import Listed
+from tests.consistent_region.running_region import running
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
@@ -425,6 +428,50 @@ def test_of_two_owners_that_commit_the_first_time_one_waits_for_the_other(postgr
         sink.close()
 
 
+class Frozen(Fuse):
+    """Stands still at its second place, behind BEGIN and the lock of the task's row."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.stands, self.goes_on = threading.Event(), threading.Event()
+
+    def burn(self) -> None:
+        super().burn()
+        if self.places == 3:
+            self.stands.set()
+            assert self.goes_on.wait(120)
+
+
+@pytest.mark.proves("CR-94")
+def test_an_owner_that_stands_still_in_a_commit_does_not_hold_up_the_next_one(
+    postgres: RealPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.consistent_region.sql_dialects._IDLE_S", 1)
+    monkeypatch.setattr("kohort.consistent_region.sql_dialects._WAIT_S", 10)
+    url, frozen = postgres.fresh(), Frozen()
+    old, new = BurningSqlSink(url, Fuse(-1)), BurningSqlSink(url, Fuse(-1))
+    opened(old)
+    old._fuse = frozen
+    new.open(place())
+    new.select(T0)
+    for sink in (old, new):
+        sink.add(7)
+    stopped = threading.Thread(target=old.commit, args=(due(old), AT))
+    stopped.start()
+    try:
+        assert frozen.stands.wait(60)
+        new.take([T0], TaskTerm(LINEAGE, next(TERMS)))
+        new.commit(due(new), AT)
+    finally:
+        frozen.goes_on.set()
+        stopped.join(120)
+    assert not stopped.is_alive()
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+    for sink in (old, new):
+        sink.close()
+
+
 def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
     sink = opened(SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA))
     sink._connection.execute("PRAGMA busy_timeout = 0")
@@ -473,6 +520,28 @@ def test_a_late_owner_of_an_earlier_term_takes_nothing_and_a_new_lineage_takes_a
     rows = late._connection.execute("SELECT n FROM seen ORDER BY n").fetchall()
     assert [row[0] for row in rows] == [6, 7]
     for sink in (first, late):
+        sink.close()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_effects_of_a_task_that_another_region_has_taken_are_owed_and_not_left_out(
+    tmp_path: Path, taken: bool
+) -> None:
+    """Two regions of one name and group, each on a cluster of its own, write to one database."""
+    url = f"sqlite:///{tmp_path}/out.db"
+    ours, theirs = opened(SqlSink(url, schema=SCHEMA)), SqlSink(url, schema=SCHEMA)
+    theirs.open(place())
+    if taken:
+        theirs.take([T0], TaskTerm("another", 1))
+    else:
+        ours._connection.execute("DELETE FROM kohort_task")
+    ours.execute("INSERT INTO seen VALUES (1)")
+    with pytest.raises(FencedError, match=r"another region as the owner of the task, or none \(.*task=0"):
+        ours.commit(due(ours), AT)
+    ours.take([T0], TaskTerm(LINEAGE, next(TERMS)))
+    ours.commit(due(ours), AT)
+    assert ours._connection.execute("SELECT n FROM seen").fetchall() == [(1,)]
+    for sink in (ours, theirs):
         sink.close()
 
 
@@ -970,6 +1039,103 @@ def test_an_error_of_one_producer_leaves_no_other_open(monkeypatch: pytest.Monke
     with pytest.raises(OperationTimeout):
         sink.close()
     assert sorted(closed) == ["first", "second"]
+
+
+class Reusing(DictState):
+    """A state that makes each snapshot in one buffer."""
+
+    buffer: Any = bytearray()
+
+    def snapshot(self, offsets: Positions) -> Any:
+        self.buffer[:] = super().snapshot(offsets)
+        return self.buffer
+
+
+class Clearing(Listed):
+    """A sink that collects in one buffer, and clears that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer: Any = bytearray()
+
+    def pre_commit(self, task: TaskId) -> Any:
+        return self.buffer
+
+    def abort(self, task: TaskId) -> None:
+        self.buffer.clear()
+
+
+def test_what_a_cut_has_does_not_change_with_the_buffers_of_its_state_and_its_sinks() -> None:
+    state, sink = Reusing(n=1), Clearing()
+    effects = Effects(state, {"out": sink})
+    effects.open(place())
+    effects.states.states[T0] = state
+    sink.buffer += b"effect"
+    effects.states.take_cut({T0: positions(1)})
+    state["n"] = 2
+    state.snapshot({})
+    assert unpacked(effects.states.contribution()[T0].state) == (b'{"n":1}', {"out": [b"effect"]})
+
+
+class Dropping(Listed):
+    """A sink that drops the list of a task that it forgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: dict[TaskId, list[str]] = {}
+
+    def select(self, task: TaskId) -> None:
+        self.collected = self.lists.setdefault(task, [])
+
+    def pre_commit(self, task: TaskId) -> bytes:
+        return ",".join(self.lists.get(task, ())).encode()
+
+    def abort(self, task: TaskId) -> None:
+        self.lists.pop(task, None)
+
+
+def test_effects_after_a_cut_are_not_collected_into_what_a_sink_has_dropped() -> None:
+    sink = Dropping()
+    effects = Effects(DictState(), {"out": sink})
+    effects.reset_initial()
+    for number, parts in ((1, [b"1"]), (2, [b"1", b"2"])):
+        effects.states.select(T0)
+        sink.collected.append(str(number))
+        assert unpacked(effects.snapshot(positions(number)))[1] == {"out": parts}
+
+
+@pytest.mark.parametrize("wrong", ["text", 5])
+def test_a_snapshot_and_effects_that_are_no_bytes_are_refused(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, sink = DictState(), Listed()
+    effects = Effects(state, {"out": sink})
+    effects.reset_initial()
+    monkeypatch.setattr(sink, "pre_commit", lambda _task: wrong)
+    with pytest.raises(ConfigurationError, match=r"pre_commit returns bytes, not .*task=0"):
+        effects.snapshot(positions(1))
+    monkeypatch.setattr(state, "snapshot", lambda _offsets: wrong)
+    with pytest.raises(ConfigurationError, match=r"snapshot returns bytes, not .*task=0"):
+        effects.snapshot(positions(1))
+
+
+def test_a_sink_belongs_to_one_member_under_one_name(tmp_path: Path) -> None:
+    """The handlers of two members would collect into each other's tasks."""
+    shared = SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA)
+
+    def made(broker: FakeBroker, sinks: dict[str, TransactionalSink | None]) -> ConsistentRegion:
+        return ConsistentRegion("r", group="g", topics=["t"], bootstrap=broker.bootstrap, handler=print, sinks=sinks)
+
+    with FakeBroker(topics={"t": 1}) as broker:
+        first = made(broker, {"out": shared})
+        with running(first):
+            while first.region_state() is RegionState.INITIALIZED:
+                time.sleep(0.01)
+            with pytest.raises(ConfigurationError, match="belongs to another member of this process"):
+                made(broker, {"out": shared}).run()
+            assert shared._connection is not None
+        with pytest.raises(ConfigurationError, match="has another name too"):
+            made(broker, {"out": shared, "copy": shared}).run()
+        with running(made(broker, {"out": shared})):
+            pass
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:

@@ -1,6 +1,7 @@
 """A store that was lost or went back is refused, by evidence outside it."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,10 +13,11 @@ from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePas
 from kohort.consistent_region.dict_state import DictState
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StoreLost, StoreWentBack
 from kohort.consistent_region.sql_sink import SqlSink
+from kohort.consistent_region.states import READING
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.consistent_region.witness import NO_COMMIT, Witness, check_witnesses, continued, witness_of
 from kohort.network.errors import OperationTimeout
-from tests.consistent_region.region_hand import P0, P1, Hand
+from tests.consistent_region.region_hand import P0, P1, Hand, Listed
 
 LINEAGE = "5f"
 
@@ -165,6 +167,63 @@ def test_a_member_that_stood_still_while_an_operator_accepted_the_store_ends() -
     hand.coordinator.accept_store()
     with pytest.raises(ResetFailedError, match="another history"):
         hand.turn(5)
+
+
+class Stopping(Listed):
+    """A sink whose process stands still, until later owners have gone on."""
+
+    def __init__(self, meanwhile: Callable[[], Witness]) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], Witness] | None = meanwhile
+
+    def take(self, tasks: Any, term: Any) -> dict[Any, Any]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        return {} if meanwhile is None else {one: meanwhile() for one in sorted(tasks)[:1]}
+
+
+def test_a_member_that_stood_still_before_it_took_its_tasks_is_not_ended_by_the_notes_of_the_next_owner() -> None:
+    store = MemoryStore()
+    with_checkpoints(store, "first").lost()
+
+    def goes_on() -> Witness:
+        later = Hand(store, "later")
+        later.assigned(P0, P1, generation=7)
+        later.until(lambda: later.member.state in READING)
+        later.reads(P0, 2)
+        return Witness(later.coordinator.record().past.lineage, later.checkpoint())
+
+    hand = Hand(store, "frozen", {"out": Stopping(goes_on)})
+    hand.assigned(P0, P1, generation=6)
+    hand.turn(2)
+    assert hand.coordinator.record().newest == 3
+    hand.lost(generation=6)
+    hand.assigned(P0, P1, generation=8)
+    hand.until(lambda: hand.member.state in READING)
+    assert hand.state == {"0": [0, 1, 2]}
+
+
+class LateNotice(MemoryStore):
+    """A store of which no notification comes while it is `late`."""
+
+    late = False
+
+    def changed(self, group: str, known: bytes) -> bool:
+        return not self.late
+
+
+def test_a_notification_that_is_later_than_the_evidence_ends_no_member() -> None:
+    store = LateNotice()
+    hand = Hand(store, "next")
+    hand.turn()
+    first = with_checkpoints(store, "first")
+    first.lost()
+    hand.now = first.now
+    hand.consumer.committed_now = first.consumer.committed_now
+    store.late = True
+    hand.assigned(P0, P1, generation=6)
+    store.late = False
+    hand.until(lambda: hand.member.state in READING and hand.member.base == 2)
+    assert hand.state == {"0": [0, 1]}
 
 
 def test_an_operators_reset_is_followed_by_members_that_run_and_that_start() -> None:
