@@ -62,7 +62,6 @@ from kohort.consistent_region.states import (
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
 from kohort.consistent_region.witness import Witness, check_memory
 
-
 FIGURES: Final = (
     "partitions_assigned",
     "consumed_topics",
