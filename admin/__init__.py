@@ -13,7 +13,7 @@ from kohort.admin.streams_groups import (
     SubtopologyDescription,
     Task,
 )
-from kohort.admin.topics import TopicDescription
+from kohort.admin.topics import TopicDescription, TopicExists
 
 SETTINGS = AdminConfig.table
 
@@ -36,4 +36,5 @@ __all__ = [
     "SubtopologyDescription",
     "Task",
     "TopicDescription",
+    "TopicExists",
 ]

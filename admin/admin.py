@@ -43,8 +43,8 @@ class Admin:
             for one in admin.lag("billing"):
                 print(one.partition, one.lag)
 
-    `settings`: by our names, see `kohort.admin.SETTINGS`. Every error derives from KohortError, except TypeError and
-    ValueError for a wrong argument. Every call ends within `default_api_timeout_ms`.
+    `settings`: by kohort's names, see `kohort.admin.SETTINGS`. Every error derives from KohortError, except TypeError
+    and ValueError for a wrong argument. Every call ends within `default_api_timeout_ms`.
 
     A signal handler may raise anywhere in a call. Brokers may process the requests that were sent until then. Each call
     can be repeated. The handler itself must not make calls. They raise ConcurrentUseError if it has interrupted one

@@ -221,7 +221,11 @@ def _codes_of_deleted(response: DeleteTopicsResponse) -> list[int]:
 
 
 class TopicExists(KohortError):
-    """A topic with this name exists already; the error's place has `topic`."""
+    """A topic with this name exists already; the error's place has `topic`.
+
+    Cure:
+        Treat the topic as created, if its partitions and settings are right: `describe_topic`.
+    """
 
 
 def delete_topics(driver: RequestDriver, topics: Iterable[str]) -> None:

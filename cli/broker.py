@@ -5,13 +5,15 @@ long as the keeper; what it started is written to a state file in the user's cac
 with `--fake` the fake broker of `kohort.testing`, which lives in the keeper itself.
 """
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,7 @@ import typer
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
+from kohort.network.process_exit import exit_on_sigterm
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 STOP_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 180.0
+LOCK_TIMEOUT_S = 10.0  # `status` holds the lock for moments, and brokers that stop hold it to their end
+HIGHEST_PORT = 65_535
+LONGEST_NAME = 200  # bytes
 FAKE_VERSION = "fake"
 """The version that a `FakeBroker` shows."""
 
@@ -39,6 +45,21 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Option(help="The instance, if several run at the same time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@contextmanager
+def _files() -> Iterator[None]:
+    """Raise BrokerStateError with a hint for a file or folder that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.ENOENT):
+            raise  # not of a file: a closed pipe, for example
+        raise BrokerStateError(
+            error.strerror or str(error),
+            hint="KOHORT_CACHE (the cache) and TMPDIR must be folders with space that this user can write",
+            path=error.filename,
+        ) from error
 
 
 class InstanceOptions(NamedTuple):
@@ -74,6 +95,7 @@ class InstanceOptions(NamedTuple):
 
 
 @app.command()
+@_files()
 def start(
     version: Annotated[str, typer.Option(help=f"Apache Kafka's version; tried: {', '.join(TRIED_VERSIONS)}.")] = (
         DEFAULT_VERSION
@@ -82,7 +104,9 @@ def start(
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, help="Port of the first broker; the others get the next ports. 0 selects free ports."
+            min=0,
+            max=HIGHEST_PORT,
+            help="Port of the first broker; the others get the next ports. 0 selects free ports.",
         ),
     ] = 0,
     fake: Annotated[
@@ -102,38 +126,24 @@ def start(
 
     Example: kohort broker start --fake --port 9092
     """
-    state = _read(name)
-    if state is not None:
-        raise BrokerStateError(
-            f"{name!r} runs already", hint=f"kohort broker stop --name {name}", bootstrap=state["bootstrap"]
-        )
     if fake and (tls or sasl or version != DEFAULT_VERSION):
         raise typer.BadParameter("excludes --version, --tls and --sasl", param_hint="--fake")
     options = InstanceOptions(name, fake, version, brokers, port, tls, dict(_user(entry) for entry in sasl or []))
-    check_free(options.ports)
-    if not fake:
-        classpath(version)  # resolved in this process, which shows the progress
+    if max(options.ports, default=0) > HIGHEST_PORT:
+        raise typer.BadParameter(f"the last of {brokers} brokers has a port above {HIGHEST_PORT}", param_hint="--port")
     if foreground:
+        _prepare(options)
         _keep(options, as_json)
         return
-    command = [sys.executable, "-m", "kohort.cli.main", "broker", "start", "--foreground", *options.arguments]
-    log = _folder() / f"{name}.log"
-    with log.open("wb") as output:
-        keeper = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while (state := _read(name)) is None:
-        if keeper.poll() is not None:
-            raise BrokerStartError(f"it did not start: {log.read_text(errors='replace').strip()[-3000:]}", log=log)
-        if time.monotonic() > deadline:
-            keeper.terminate()
-            raise BrokerStartError(f"it did not serve within {START_TIMEOUT_S:g} s", log=log)
-        time.sleep(0.1)
+    # A second start waits for the first. It must not take the first one's brokers for its own.
+    with locked(_state_file(name).with_suffix(".start")):
+        _prepare(options)
+        state = _keep_in_background(options)
     _show(state, as_json)
 
 
 @app.command()
+@_files()
 def stop(name: Name = "default", as_json: AsJson = False) -> None:
     """Stop the brokers of `start` and remove their data.
 
@@ -143,18 +153,19 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
     if state is None:
         raise BrokerStateError(f"no broker named {name!r} runs", hint="kohort broker status")
     keeper = int(str(state["pid"]))
-    os.kill(keeper, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while is_locked(_lock_file(name)):
-        if time.monotonic() > deadline:
-            os.kill(keeper, KILL)  # the supervisors stop the brokers
-            break
-        time.sleep(0.05)
-    _state_file(name).unlink(missing_ok=True)
+    with suppress(ProcessLookupError):  # another process has stopped it
+        os.kill(keeper, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while is_locked(_lock_file(name)):
+            if time.monotonic() > deadline:
+                os.kill(keeper, KILL)  # the supervisors stop the brokers
+                break
+            time.sleep(0.05)
     print(json.dumps({"name": name, "running": False}) if as_json else f"{name}: stopped")
 
 
 @app.command()
+@_files()
 def status(as_json: AsJson = False) -> None:
     """List the running instances.
 
@@ -169,12 +180,64 @@ def status(as_json: AsJson = False) -> None:
         _show(state, as_json=False)
 
 
+def _prepare(options: InstanceOptions) -> None:
+    """Check what can be checked before the start, and fetch the jars in this process, which shows the progress."""
+    state = _read(options.name)
+    if state is not None:
+        raise BrokerStateError(
+            f"{options.name!r} runs already",
+            hint=f"kohort broker stop --name {options.name}",
+            bootstrap=state["bootstrap"],
+        )
+    check_free(options.ports)
+    if not options.fake:
+        classpath(options.version)
+
+
+def _keep_in_background(options: InstanceOptions) -> dict[str, object]:
+    """Start a keeper, and return the state when the brokers serve. No keeper is left after an error or a signal."""
+    # -P: a module of the current folder must not take the place of a library's.
+    command = [sys.executable, "-P", "-m", "kohort.cli.main", "broker", "start", "--foreground", *options.arguments]
+    log = _folder() / f"{options.name}.log"
+    with exit_on_sigterm():
+        with log.open("wb") as output:
+            keeper = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            return _served(keeper, options.name, log)
+        except BaseException:
+            keeper.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                keeper.wait(STOP_TIMEOUT_S)
+            raise
+
+
+def _served(keeper: "subprocess.Popen[bytes]", name: str, log: Path) -> dict[str, object]:
+    """Wait until the brokers serve, and return the state. Raises BrokerStartError if the keeper ends before."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (state := _read(name)) is None:
+        if keeper.poll() is not None:
+            printed = log.read_text(errors="replace").strip()[-3000:] or "it printed nothing"
+            raise BrokerStartError(f"it did not start: {printed}", log=log)
+        if time.monotonic() > deadline:
+            raise BrokerStartError(f"it did not serve within {START_TIMEOUT_S:g} s", log=log)
+        time.sleep(0.1)
+    return state
+
+
 def _keep(options: InstanceOptions, as_json: bool) -> None:
     """Run the brokers until a signal. The state file exists exactly while they serve."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     file = _state_file(options.name)
-    life = locked(_lock_file(options.name))  # held while this process lives, as a sign of life
-    with life, options.open() as cluster:
+    with ExitStack() as stack:
+        try:  # the lock is held while this process lives, as a sign of life
+            stack.enter_context(locked(_lock_file(options.name), timeout_s=LOCK_TIMEOUT_S))
+        except TimeoutError:
+            raise BrokerStateError(
+                f"{options.name!r} is being started or stopped by another process", hint="kohort broker status"
+            ) from None
+        cluster: RealCluster | FakeBroker = stack.enter_context(options.open())
         state = _state(options, cluster)
         scratch = file.with_suffix(f".{os.getpid()}")
         scratch.write_text(json.dumps(state))
@@ -183,7 +246,7 @@ def _keep(options: InstanceOptions, as_json: bool) -> None:
             _show(state, as_json)
             while not isinstance(cluster, RealCluster) or all(node.running for node in cluster.nodes):
                 time.sleep(0.5)
-            raise BrokerStateError("a broker process ended", log=cluster.logs[0])
+            raise next(node for node in cluster.nodes if not node.running).failed("a broker process ended")
         except KeyboardInterrupt:
             pass
         finally:
@@ -216,8 +279,11 @@ def _folder() -> Path:
 
 
 def _state_file(name: str) -> Path:
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise BrokerStateError(f"{name!r} is not a valid name of an instance", hint="use letters, digits, - and _")
+    if not name.replace("-", "").replace("_", "").isalnum() or len(name.encode()) > LONGEST_NAME:
+        raise BrokerStateError(
+            f"{name!r} is not a valid name of an instance",
+            hint=f"use letters, digits, - and _, at most {LONGEST_NAME} of them",
+        )
     return _folder() / f"{name}.json"
 
 

@@ -26,6 +26,7 @@ from rich.table import Table
 from kohort.cli.connection_options import AsJson
 from kohort.cli.connection_options import console as output_console
 from kohort.cli.terminal import cell, markup
+from kohort.common.errors import KohortError
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.broker_client import Access
 from kohort.conformance.broker_control import Commands, Operator
@@ -110,7 +111,7 @@ def main(
         ),
     ] = False,
     session_timeout_ms: Annotated[
-        int, typer.Option(min=100, help="Session timeout of members, unless a check sets another.")
+        int, typer.Option(min=100, max=2**31 - 1, help="Session timeout of members, unless a check sets another.")
     ] = 30_000,
     at_a_time: Annotated[int, typer.Option(min=1, help="The number of parallel checks without timers.")] = (AT_A_TIME),
     at_most: Annotated[
@@ -145,20 +146,22 @@ def main(
         raise typer.BadParameter("set --bootstrap, or a version with --start", param_hint="--bootstrap")
     if bool(stop_command) != bool(start_command):
         raise typer.BadParameter("set both, or neither", param_hint="--stop-command, --start-command")
+    if not output.name:
+        raise typer.BadParameter("use the path of a file, without its ending", param_hint="--output")
     with Signals().handled() as signals:
         try:
             selection = Selection.of(only, CHECKS, skip)
             accepted = Profile.load(profile) if profile else Profile()
             extra = dict(map(_property, properties or ()))
+            limits = dict(map(_limit, at_most or ()))
+            context_tls = _tls(ca) if tls or ca else None
             started = _broker(bootstrap, start, brokers, acls, extra)
             with started as (address, started_user, started_stranger, operator):
                 if stop_command:
                     operator = Commands(stop_command, start_command)
-                context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
                 access = _access(context_tls, user or started_user)
                 outsider = stranger or started_stranger
-                outside = _access(context_tls, outsider) if outsider else None
-                limits = dict(map(_limit, at_most or ()))
+                outside = _access(context_tls, outsider, "--stranger") if outsider else None
                 title = name or accepted.name or (f"Apache Kafka {start}" if start else "")
 
                 async def judged() -> Report:
@@ -173,7 +176,7 @@ def main(
                 found = asyncio.run(judged())
         except SelectionError as error:
             raise typer.BadParameter(str(error), param_hint="--only") from None
-        except ConformanceError as error:
+        except KohortError as error:  # also of the brokers of --start
             raise _not_judged(error) from None
         if as_json:
             print(found.dump())
@@ -181,8 +184,11 @@ def main(
             _summary(found)
         for kind in report or ():
             path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_rendered(found, kind), encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_rendered(found, kind), encoding="utf-8")
+            except OSError as error:
+                raise _not_judged(KohortError(f"the report cannot be written: {error.strerror}", path=path)) from None
             _say(error_console, f"wrote {markup(str(path))}")
     raise typer.Exit(_SIGNALLED + signals.received[0] if signals.received else found.exit_code)
 
@@ -242,7 +248,7 @@ def compare(
     raise typer.Exit(1 if found else 0)
 
 
-def _not_judged(error: ConformanceError) -> typer.Exit:
+def _not_judged(error: KohortError) -> typer.Exit:
     _say(error_console, f"[red]kohort: error: {markup(str(error))}[/]")
     return typer.Exit(COULD_NOT_JUDGE)
 
@@ -379,18 +385,25 @@ def _broker(
         yield cluster.bootstrap_sasl, ":".join(JUDGE), ":".join(STRANGER), _Started(cluster)
 
 
-def _access(tls: ssl.SSLContext | None, user: str) -> Access:
+def _tls(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # one of ssl is an OSError, and neither has the file's name
+        raise ConformanceError(f"the authority's file cannot be read: {error.strerror or error}", path=ca) from None
+
+
+def _access(tls: ssl.SSLContext | None, user: str, option: str = "--user") -> Access:
     if not user:
         return Access(tls)
     name, colon, password = user.partition(":")
     if not (name and colon):
-        raise typer.BadParameter("use NAME:PASSWORD", param_hint="--user")
+        raise typer.BadParameter("use NAME:PASSWORD", param_hint=option)
     return Access(tls, name, password)
 
 
 def _limit(entry: str) -> tuple[str, int]:
     api, equals, version = entry.partition("=")
-    if api not in API or not (equals and version.isdigit()):
+    if api not in API or not (equals and version.isdecimal()):
         raise typer.BadParameter(f"{entry!r}: use JoinGroup=5", param_hint="--at-most")
     return api, int(version)
 

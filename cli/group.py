@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +12,19 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag, SharePartitionOffset
+from kohort.admin import (
+    Admin,
+    GroupDescription,
+    GroupMissing,
+    OffsetChange,
+    PartitionLag,
+    SharePartitionOffset,
+    StreamsGroupDescription,
+)
+from kohort.admin.streams_groups import STREAMS
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.deletion import delete_each
+from kohort.cli.finite_number import finite
 from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
@@ -32,6 +42,7 @@ app.command()(configs)
 
 Group = Annotated[str, typer.Argument(help="The group.")]
 SHARE = "share"
+TASKS = ("active", "standby", "warmup", "target")
 ROWS_SHOWN = 40
 LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
 Row = PartitionLag | SharePartitionOffset
@@ -63,7 +74,13 @@ def list_(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
 def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
     """List the members of a group and their partitions. Example: kohort group describe billing -b localhost:9092"""
     with cluster.admin() as admin:
-        found = admin.describe_group(group)
+        try:
+            found = admin.describe_group(group)
+        except GroupMissing:
+            with suppress(GroupMissing):  # the first error has the broker's message
+                _describe_streams_group(admin.describe_streams_group(group), as_json)
+                return
+            raise
         rows = admin.share_offsets(group) if found.type == SHARE else admin.lag(group)
         behind = {one.partition: one.lag for one in rows}
     if as_json:
@@ -99,7 +116,10 @@ def lag(
     cluster: ConnectionOptions,
     group: Group,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between updates, with --watch.")] = 2.0,
+    every_s: Annotated[
+        float,
+        typer.Option("--every", min=0.1, max=86_400, callback=finite, help="Seconds between updates, with --watch."),
+    ] = 2.0,
     sort: Annotated[Sort, typer.Option(help="The order of partitions.")] = Sort.LAG,
     show_all: Annotated[
         bool,
@@ -409,6 +429,38 @@ def _described(found: GroupDescription, behind: Mapping[TopicPartition, int | No
             for one in found.members
         ],
     }
+
+
+def _describe_streams_group(found: StreamsGroupDescription, as_json: bool) -> None:
+    if as_json:
+        members = [
+            {name: getattr(one, name) for name in ("member_id", "instance_id", "client_id", "host", "epoch")}
+            | {name: [task._asdict() for task in sorted(getattr(one, name))] for name in TASKS}
+            for one in found.members
+        ]
+        described = {"group": found.group, "type": STREAMS, "state": found.state, "assignor": None}
+        print(json.dumps(described | {"epoch": found.epoch, "members": members}))
+        return
+    say(f"{found.group}: {found.state}, {STREAMS}, epoch {found.epoch}")
+    if not found.members:
+        say("no members")
+        return
+    _print(
+        ("client", "member", "instance", "host", *(f"{name} tasks" for name in TASKS)),
+        [
+            (
+                one.client_id,
+                one.member_id,
+                one.instance_id or "-",
+                one.host,
+                *(
+                    " ".join(f"{task.subtopology}_{task.partition}" for task in sorted(getattr(one, name))) or "-"
+                    for name in TASKS
+                ),
+            )
+            for one in found.members
+        ],
+    )
 
 
 def _plain(one: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import typer
 
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected
+from kohort.cli.finite_number import finite
 from kohort.cli.record_input import (
     STANDARD_INPUT,
     InputFormat,
@@ -69,7 +70,9 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="The partition of all records.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="The maximum number of records a second.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, callback=finite, help="The maximum number of records a second.")
+    ] = None,
     limit: Limit = None,
     acks: Annotated[RequiredAcks | None, typer.Option(help="The replicas that acknowledge a record.")] = None,
     transactional_id: Annotated[
@@ -88,12 +91,13 @@ def produce(
 
     Example: kohort produce payments records.jsonl --rate 1000 -b localhost:9092
     """
-    if commit_every is not None and transactional_id is None:
-        raise KohortError("--commit-every needs --transactional-id")
     shipment = _Shipment(topic, partition)
     settings: dict[str, Any] = cluster.properties_of(ProducerConfig) | {"kohort.on.delivery": shipment.note}
     settings |= {} if acks is None else {"acks": acks.value}
     settings |= {} if transactional_id is None else {"transactional.id": transactional_id}
+    transactional = "transactional.id" in settings  # also by a file, or by -X
+    if commit_every is not None and not transactional:
+        raise KohortError("--commit-every needs --transactional-id")
     with ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         source = stack.enter_context(opened(file))
@@ -106,10 +110,10 @@ def produce(
         tick = stack.enter_context(RecordProgress(total, shown=not (quiet or typed)))
         items = items if limit is None else _taken(_split(items, limit), limit)
         items = items if rate is None else _paced(items, rate)
-        if transactional_id is None:
-            shipment.send(producer, items, tick)
-        else:
+        if transactional:
             shipment.send_in_transactions(producer, items, tick, commit_every)
+        else:
+            shipment.send(producer, items, tick)
     shipment.check()
 
 
@@ -193,6 +197,8 @@ def _input(
     """The records or tables to send, and the number of records if it is known."""
     if separator is not None and form is not InputFormat.TEXT:
         raise KohortError(f"--key-separator is for lines of text, not for {form.value}")
+    if separator == "":
+        raise KohortError("--key-separator is empty", hint="use the text that ends the key of each line, such as :")
     rows = ROWS_AT_ONCE if rate is None else max(1, min(ROWS_AT_ONCE, int(rate / STEPS_PER_S)))
     match form:
         case InputFormat.TEXT:

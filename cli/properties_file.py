@@ -51,8 +51,8 @@ def from_environment(environment: Mapping[str, str], settings: Iterable[Setting]
 
 def usual_file(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the default file if it exists: kohort/config in XDG_CONFIG_HOME, or in ~/.config."""
-    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home(), ".config")
-    path = Path(home, "kohort", "config")
+    home = environment.get("HOME") or os.path.expanduser("~")  # unlike Path.home(), for a user without one, too
+    path = Path(environment.get("XDG_CONFIG_HOME") or Path(home, ".config"), "kohort", "config")
     return path if path.is_file() else None
 
 

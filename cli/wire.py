@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connection_options import ConnectionOptions, connected
+from kohort.cli.finite_number import finite
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError, WireError
@@ -107,7 +108,7 @@ def record(
         str | None,
         typer.Option(help="Name of an assignor of the group; default: that of the properties file, or range."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0.1, callback=finite, help="How long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Join a group for a while, and write every frame to a tape. Nothing is committed.

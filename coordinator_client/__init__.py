@@ -1,7 +1,7 @@
 """One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath.
 
-Consumer and AsyncConsumer are imported at first use. asyncio takes 30 ms to load. A Spark query starts several Python
-processes only to check settings, and the consumer would take 90 ms in each.
+Consumer, AsyncConsumer and the errors of groups are imported at first use. asyncio takes 30 ms to load. A Spark query
+starts several Python processes only to check settings, and the consumer would take 90 ms in each.
 """
 
 from importlib import import_module
@@ -34,6 +34,8 @@ from kohort.network.errors import (
     FrameTooLarge,
     IllegalState,
     OperationTimeout,
+    RebootstrapRequired,
+    TicketUnavailable,
     TlsError,
     TokenUnavailable,
     UnknownTopic,
@@ -45,10 +47,20 @@ from kohort.network.offset_requests import ListedOffset
 if TYPE_CHECKING:
     from kohort.coordinator_client.async_consumer import AsyncConsumer
     from kohort.coordinator_client.consumer import Consumer
+    from kohort.coordinator_client.group.error_actions import (
+        FencedInstance,
+        GroupAuthorizationFailed,
+        GroupRefused,
+        InconsistentGroup,
+        ProtocolNotOffered,
+        UnreleasedInstance,
+    )
+    from kohort.coordinator_client.group.leader_assignment import AssignorFailed
 
 __all__ = [
     "SETTINGS",
     "Assigned",
+    "AssignorFailed",
     "AsyncConsumer",
     "AuthenticationFailed",
     "AuthorizationFailed",
@@ -62,11 +74,15 @@ __all__ = [
     "ConnectionFailed",
     "Consumer",
     "ConsumerClosed",
+    "FencedInstance",
     "FetchFailed",
     "ForkError",
     "FrameTooLarge",
+    "GroupAuthorizationFailed",
+    "GroupRefused",
     "OffsetReset",
     "IllegalState",
+    "InconsistentGroup",
     "ListedOffset",
     "Lost",
     "NoOffset",
@@ -75,21 +91,35 @@ __all__ = [
     "OperationTimeout",
     "PauseReason",
     "Position",
+    "ProtocolNotOffered",
     "RebalanceHooks",
     "RebalanceInProgress",
+    "RebootstrapRequired",
     "Revoked",
     "Subscription",
+    "TicketUnavailable",
     "TlsError",
     "TokenUnavailable",
     "TopicRecreated",
     "Truncation",
     "UnknownTopic",
+    "UnreleasedInstance",
     "WakeupError",
     "RebalanceReason",
 ]
 
 
-_HOME = {"AsyncConsumer": "async_consumer", "Consumer": "consumer"}
+_HOME = {
+    "AssignorFailed": "group.leader_assignment",
+    "AsyncConsumer": "async_consumer",
+    "Consumer": "consumer",
+    "FencedInstance": "group.error_actions",
+    "GroupAuthorizationFailed": "group.error_actions",
+    "GroupRefused": "group.error_actions",
+    "InconsistentGroup": "group.error_actions",
+    "ProtocolNotOffered": "group.error_actions",
+    "UnreleasedInstance": "group.error_actions",
+}
 
 
 if not TYPE_CHECKING:  # a name that is missing is an error of a type checker

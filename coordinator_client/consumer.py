@@ -41,7 +41,7 @@ class Consumer(ConsumerBase):
 
     `bootstrap`: addresses of the first brokers, "host:port", comma-separated or as a list. `group`: without a group,
     only `assign` is possible. `on_reset`: called inside poll with an `OffsetReset` when `auto_offset_reset` has set a
-    position. `settings`: by kohort's names, see `kohort.coordinator_client.consumer_config.SETTINGS`.
+    position. `settings`: by kohort's names, see `kohort.coordinator_client.SETTINGS`.
 
     `timeout_s` of any call is in seconds. Infinity is allowed. Times longer than 2,000,000 s (23 days) are cut to that,
     and negative times count as 0. Raises ValueError for NaN.

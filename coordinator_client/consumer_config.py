@@ -78,7 +78,7 @@ class ConsumerConfig(ClientConfig):
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
 
     # --- offsets
-    auto_offset_reset: str = row("auto.offset.reset", "str", "latest", "The start without a valid committed offset, or if the leader does not have its epoch: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106). After a truncation reading continues at the end of the common log, and none raises Truncation.", check=_check_reset)
+    auto_offset_reset: str = row("auto.offset.reset", "str", "latest", "The start without a valid committed offset, or if the leader does not have its epoch: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106). nearest is latest for a position above the log's end, otherwise earliest. After a truncation reading continues at the end of the common log, and none raises Truncation.", check=_check_reset)
     enable_auto_commit: bool = row("enable.auto.commit", "bool", False, "Commit the records of earlier polls at intervals, before a rebalance and on close. An unchanged offset is stored again every 10 minutes.")
     auto_commit_interval_ms: int = row("auto.commit.interval.ms", "int", 5_000, "Time between automatic commits.", low=1, high=INT32_MAX)
     isolation_level: str = row("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))

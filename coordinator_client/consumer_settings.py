@@ -45,8 +45,8 @@ class ConsumerSettings(ClientSettings, total=False):
 
     auto_offset_reset: str
     """The start without a valid committed offset, or if the leader does not have its epoch: earliest, latest, none (an
-    error), nearest, or by_duration:PT1H (KIP-1106). After a truncation reading continues at the end of the common log,
-    and none raises Truncation."""
+    error), nearest, or by_duration:PT1H (KIP-1106). nearest is latest for a position above the log's end, otherwise
+    earliest. After a truncation reading continues at the end of the common log, and none raises Truncation."""
 
     enable_auto_commit: bool
     """Commit the records of earlier polls at intervals, before a rebalance and on close. An unchanged offset is stored

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from docs import typed_settings
 from docs.grafana import board
+from kohort.admin.admin_config import AdminConfig
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.states import (
@@ -226,6 +227,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "Consumer": ConsumerConfig,
     "Producer": ProducerConfig,
     "ShareConsumer": ShareConsumerConfig,
+    "Admin": AdminConfig,
     "Connections of every client": ClientConfig,
     "Security of every client": SecurityConfig,
 }
@@ -252,7 +254,8 @@ def _setting_row(one: Setting) -> str:
     else:
         allowed = ""
     default = "" if one.default is None or one.default == () else f"`{one.default}`"
-    return f"| `{one.name}` | `{one.kafka}` | {default} | {allowed} | {one.about.replace('|', chr(92) + '|')} |"
+    kafka = ", ".join(f"`{name}`" for name in (one.kafka, *one.aliases))
+    return f"| `{one.name}` | {kafka} | {default} | {allowed} | {one.about.replace('|', chr(92) + '|')} |"
 
 
 def public_errors() -> dict[str, list[type[Exception]]]:
@@ -268,11 +271,12 @@ def public_errors() -> dict[str, list[type[Exception]]]:
         "admin",
         "assignors",
         "fastpath",
+        "protocol.errors",
         "spark",
         "testing",
     ):
         module = import_module(f"kohort.{package}")
-        values = (getattr(module, name) for name in module.__all__)
+        values = (getattr(module, name) for name in getattr(module, "__all__", vars(module)))
         classes = [one for one in values if isinstance(one, type) and issubclass(one, Exception) and one not in seen]
         seen.update(classes)
         found[package] = classes

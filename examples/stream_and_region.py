@@ -51,7 +51,7 @@ def marks(sink: SqlSink) -> Callable[[Record, DictState], None]:
     def mark(record: Record, seen: DictState) -> None:
         if record.key is None:
             return
-        key = bytes(record.key).decode()
+        key = record.key.decode()
         seen[key] = count = seen.get(key, 0) + 1
         if count % EVERY == 0:
             sink.execute("INSERT INTO milestones VALUES (%s, %s)", [key, count])

@@ -110,6 +110,9 @@ class TicketUnavailable(TokenUnavailable):
     """No Kerberos ticket now: the KDC cannot be reached, the ticket has expired, or there is none yet.
 
     It is looked for again. After a refusal by the KDC there is no retry (AuthenticationFailed).
+
+    Cure:
+        Run `kinit`, or set `sasl_kerberos_keytab`. Check `krb5.conf` and the KDC.
     """
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import grouped
 from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
@@ -134,7 +133,9 @@ def offset_fetch_request(
 
     `stable`: offsets that an open transaction may still change are to be refused, never shown (KIP-447).
     """
-    topics = grouped(partitions or ())
+    topics: dict[str, list[int]] = {}
+    for partition in partitions or ():
+        topics.setdefault(partition.topic, []).append(partition.partition)
     everything = partitions is None
 
     def build(version: int) -> OffsetFetchRequest:

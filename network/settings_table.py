@@ -17,7 +17,35 @@ MOST_DIGITS = 5  # of a port; Python refuses to read very long numbers
 
 # Names of other clients for kohort's settings, for which the nearest name by letters would be another setting.
 _CALLED = MappingProxyType(
-    dict.fromkeys(("bootstrap_servers", "servers", "server", "brokers", "broker", "broker_list", "hosts"), "bootstrap")
+    {
+        **dict.fromkeys(("servers", "server", "brokers", "broker", "broker_list", "hosts"), "bootstrap"),
+        "enable_ssl_certificate_verification": "ssl_context",
+        "max_batch_size": "batch_bytes",
+        "message_max_bytes": "max_request_bytes",
+        "oauth_cb": "sasl_oauth_token",
+        "queue_buffering_max_kbytes": "buffer_bytes",
+        "queued_max_messages_kbytes": "max_buffered_bytes",
+        "receive_message_max_bytes": "max_frame_bytes",
+        "socket_timeout_ms": "request_timeout_ms",
+        "ssl_cafile": "ssl_ca_path",
+        "ssl_endpoint_identification_algorithm": "ssl_check_hostname",
+        "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+    }
+)
+
+# Settings of other clients without a counterpart, for which the nearest name would be wrong advice, and the reason.
+_LEFT_OUT = MappingProxyType(
+    {
+        "consumer_timeout_ms": "poll has a time-out",
+        "enable_auto_offset_store": "commit the offsets that are done",
+        "enable_idempotence": "acks='all' is always idempotent",
+        "enable_partition_eof": "compare position() with end_offsets()",
+        "error_cb": "errors are raised",
+        "message_send_max_retries": "a record is sent again until its delivery time-out",
+        "retries": "a record is sent again until its delivery time-out",
+        "statistics_interval_ms": "metrics() returns all metrics",
+        "stats_cb": "metrics() returns all metrics",
+    }
 )
 
 
@@ -148,14 +176,25 @@ def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
-def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
-    # A mistyped name is most often close to one of kohort's or Kafka's names, in either method of creation.
-    ours = name.replace(".", "_") if noun == "setting" else name
-    nearest = _CALLED.get(ours) if noun == "setting" else None
-    nearest = nearest or _nearest(ours, known, cutoff=0.5)
+def _meant(plain: str, table: Mapping[str, Setting]) -> Setting | None:
+    """The setting that another client calls `plain`. All names are compared with underscores."""
+    ours = {row.name: row for row in table.values()}
+    by_kafka = {kafka.replace(".", "_"): row for row in ours.values() for kafka in (row.kafka, *row.aliases)}
+    return by_kafka.get(plain) or ours.get(_CALLED.get(plain, plain))
+
+
+def unknown(name: str, table: Mapping[str, Setting], noun: str) -> ConfigError:
+    plain = name.replace(".", "_")
+    if (meant := _meant(plain, table)) is not None:
+        nearest: str | None = meant.name if noun == "setting" else meant.kafka
+    else:  # a mistyped name is most often close to the right one
+        nearest = _nearest(plain if noun == "setting" else name, table, cutoff=0.5)
     hint = f"did you mean {nearest!r}?" if nearest else "SETTINGS of the client's package lists them"
+    reason = _LEFT_OUT.get(plain)
     if name.endswith("serializer"):
-        hint = "leave it out: keys and values are bytes, which your code encodes and decodes"
+        reason = "keys and values are bytes, which your code encodes and decodes"
+    if reason is not None:
+        hint = f"leave it out: {reason}"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
 

@@ -64,7 +64,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         self.sensors = ProducerSensors()
-        context = ProducerContext(
+        self._context = context = ProducerContext(
             config,
             self.metadata,
             self.backoff,
@@ -181,9 +181,16 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def metrics(self, now: float) -> "ProducerMetrics":
         """All metrics at `now`."""
-        from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
+        from kohort.producer.producer_metrics import ProducerSources, metrics_of  # for producers that are watched
 
-        return metrics_of(self, now)
+        sources = ProducerSources(
+            self._context,
+            self.accumulator,
+            self.counters,
+            requests_in_flight=self.sender.requests_in_flight,
+            closed=isinstance(self._fatal, ProducerClosed),
+        )
+        return metrics_of(sources, now)
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

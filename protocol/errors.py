@@ -184,12 +184,23 @@ def error_name(code: int) -> str:
 
 
 class UnsupportedVersion(KohortError):
-    """An API, or a version of it, that the broker or kohort does not support. `api` and the versions give the place."""
+    """An API, or a version of it, that the broker or kohort does not support. `api` and the versions give the place.
+
+    Cure:
+        Use newer brokers, or leave out the setting or the call that needs the API. `kohort wire apis` lists all
+        versions.
+    """
 
 
 class BrokerError(KohortError):
-    """An error code in a broker's response. `code`, `name` and `retriable` are from the table. Other arguments give the
-    place."""
+    """An error code in a broker's response. Some codes have a class of their own.
+
+    `code` and `name` are Kafka's. `retriable` is true if the same call may succeed later. `broker_message` is the
+    broker's text, or None.
+
+    Cure:
+        Follow the hint, which is that of the code.
+    """
 
     def __init__(self, code: int, message: str | None = None, **place: object) -> None:
         info = ERRORS.get(code)

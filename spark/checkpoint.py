@@ -25,7 +25,7 @@ def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
             text = line if version == "v1" else line.partition(":")[2]  # since version 2 behind the source's name
             for place, offset in ({} if text == "-" else reached(parsed_json(text))).items():
                 found[place] = min(offset, found.get(place, offset))  # several sources may read it
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PlanError(f"not a log of offsets: {error}", file=str(path)) from error
     if not found:
         raise PlanError("the checkpoint has no offsets of topics", file=str(path))

@@ -5,8 +5,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import IO, Final
+
+from kohort.common.errors import KohortError
 
 if sys.platform == "win32":
     import msvcrt
@@ -36,25 +39,42 @@ LOOK_EVERY_S: Final = 0.05
 
 
 def cache_dir() -> Path:
-    """The folder, made if missing: `KOHORT_CACHE` if set, else the platform's cache folder."""
-    if override := os.environ.get("KOHORT_CACHE"):
-        folder = Path(override).expanduser()
-    elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Caches" / "kohort"
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kohort"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kohort"
+    """The folder, made if missing: `KOHORT_CACHE` if set, else the platform's cache folder.
+
+    Raises KohortError if neither names one, and OSError as `mkdir` does.
+    """
+    try:
+        folder = _cache_dir()
+    except RuntimeError:
+        raise KohortError(
+            "this user has no home folder for the cache", hint="set KOHORT_CACHE to a folder that this user can write"
+        ) from None
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
+def _cache_dir() -> Path:
+    if override := os.environ.get("KOHORT_CACHE"):
+        return Path(override).expanduser().absolute()  # brokers have a working folder of their own
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "kohort"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kohort"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kohort"
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock between processes, waiting for it. The system releases it when its holder dies."""
+def locked(path: Path, *, timeout_s: float = inf) -> Iterator[None]:
+    """Hold `path` as a lock between processes, waiting for it. The system releases it when its holder dies.
+
+    Raises TimeoutError if another process holds it for `timeout_s`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
     with path.open("a") as file:
         while not _lock(file):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process holds {path}")
             time.sleep(LOOK_EVERY_S)
         yield
 

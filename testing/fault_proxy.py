@@ -101,7 +101,11 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
         self.port = port
-        self.accept()
+        try:
+            self.accept()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def address(self) -> str:

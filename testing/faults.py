@@ -6,6 +6,7 @@ first frames. Several faults may apply to the same bytes.
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 
 class Direction(Enum):
@@ -35,8 +36,8 @@ class Bandwidth:
     bytes_per_s: float
 
     def __post_init__(self) -> None:
-        if not self.bytes_per_s > 0:
-            raise ValueError(f"{self.bytes_per_s} bytes a second: what lets nothing through is a BlackHole")
+        if not 0 < self.bytes_per_s < inf:
+            raise ValueError(f"{self.bytes_per_s} bytes a second is no rate; what lets nothing through is a BlackHole")
 
 
 @dataclass(frozen=True, slots=True)

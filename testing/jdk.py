@@ -27,7 +27,9 @@ def java() -> Path:
 def java_major(executable: Path) -> int | None:
     """The major version that `java -version` prints, or None if it does not run or prints no known version."""
     try:
-        said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+        said = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=True
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', said)
@@ -36,15 +38,12 @@ def java_major(executable: Path) -> int | None:
 
 @lru_cache(maxsize=8)
 def _checked(java_home: str, search_path: str) -> Path:
-    if java_home:
-        executable = Path(java_home) / "bin" / "java"
-        if not executable.exists():
-            raise JdkMissing("JAVA_HOME holds no bin/java", hint=_HINT, found=java_home)
-    else:
-        on_path = shutil.which("java", path=search_path)
-        if on_path is None:
-            raise JdkMissing("no Java on this machine", hint=_HINT)
-        executable = Path(on_path)
+    found = shutil.which("java", path=os.path.join(java_home, "bin") if java_home else search_path)
+    if found is None and java_home:
+        raise JdkMissing("JAVA_HOME holds no bin/java that this user may run", hint=_HINT, found=java_home)
+    if found is None:
+        raise JdkMissing("no Java on this machine", hint=_HINT)
+    executable = Path(found).absolute()  # processes run it in folders of their own
     major = java_major(executable)
     if major is None:
         raise JdkMissing("this Java does not run", hint=_HINT, found=executable)

@@ -15,6 +15,7 @@ from kohort.testing.jdk import java
 from kohort.testing.process_signals import KILL, freeze, thaw
 from kohort.testing.readiness import brokers_seen
 
+FORMAT_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
 _LOG_LEVEL = "info"
 
@@ -94,7 +95,14 @@ class KafkaNode:
             str(settings),
             *format_arguments(users),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=FORMAT_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise BrokerStartError(
+                f"its storage was not formatted within {FORMAT_TIMEOUT_S:g} s", node=self.node_id
+            ) from None
         if done.returncode:
             raise BrokerStartError(
                 f"its storage could not be formatted: {(done.stdout + done.stderr).strip()[-2000:]}", node=self.node_id
@@ -112,24 +120,21 @@ class KafkaNode:
             command, folder=self.layout.folder, log=self.log, remove_if_orphaned=remove_if_orphaned
         )
         if not self._process.pid:
-            raise BrokerStartError("its supervisor did not start", node=self.node_id, log=self.log)
+            raise self.failed("its supervisor did not start")
 
     def wait_ready(self, *, brokers: int, timeout_s: float) -> None:
         """Until it serves and sees `brokers` of them; raises BrokerStartError with its last words otherwise."""
         deadline = time.monotonic() + timeout_s
         while brokers_seen(f"127.0.0.1:{self.layout.ports[PLAINTEXT]}") < brokers:
             if not self.running:
-                raise BrokerStartError(
-                    f"it ended while starting:\n{self.last_words()}", node=self.node_id, log=self.log
-                )
+                raise self.failed("it ended while starting")
             if time.monotonic() > deadline:
-                raise BrokerStartError(
-                    f"it did not serve within {timeout_s:g} s:\n{self.last_words()}", node=self.node_id, log=self.log
-                )
+                raise self.failed(f"it did not serve within {timeout_s:g} s")
             time.sleep(0.05)
 
-    def _failed(self, what: str) -> BrokerStartError:
-        return BrokerStartError(f"{what}:\n{self.last_words()}\n", node=self.node_id, log=self.log)
+    def failed(self, what: str) -> BrokerStartError:
+        """An error with the end of its log, which may be in a folder that is about to be removed."""
+        return BrokerStartError(f"{what}:\n{self.last_words()}", node=self.node_id, log=self.log)
 
     def last_words(self, lines: int = 20) -> str:
         """The end of its log."""

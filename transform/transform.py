@@ -42,7 +42,7 @@ class Transform:
 
         def shout(columns, producer):
             for record in columns:
-                producer.send("shouted", bytes(record.value).upper(), key=record.key)
+                producer.send("shouted", record.value.upper(), key=record.key)
 
         Transform("localhost:9092", group="shouters", name="one", topics=["words"], handler=shout).run()
 

@@ -21,6 +21,7 @@ from kohort.cli.demo.ledger import GroupHistory, Ledger
 from kohort.cli.demo.member import MemberTask
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
 from kohort.cli.demo.spark import spark_readings
+from kohort.cli.finite_number import finite
 from kohort.common import TopicPartition
 from kohort.common.private_files import private_folder
 from kohort.consistent_region.store import SqliteStore
@@ -39,9 +40,11 @@ def demo(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 6,
     assignor: Annotated[str, typer.Option(help="How the group shares partitions out.")] = "range",
     kill_at: Annotated[
-        float, typer.Option(min=0.0, max=0.95, help="Kill a member at this share of the records.")
+        float, typer.Option(min=0.0, max=0.95, callback=finite, help="Kill a member at this share of the records.")
     ] = 0.3,
-    pace: Annotated[float, typer.Option(min=0.0, help="Records/s of each member, to watch; 0 is full speed.")] = 0.0,
+    pace: Annotated[
+        float, typer.Option(min=0.0, callback=finite, help="Records/s of each member, to watch; 0 is full speed.")
+    ] = 0.0,
     keep_topic: Annotated[bool, typer.Option("--keep-topic", help="Leave the topic on your broker.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Where the ledger and the report go.")] = None,
     spark_master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",

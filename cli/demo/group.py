@@ -45,7 +45,8 @@ class Crew(AbstractContextManager["Crew"]):
         # Errors go to a file, because a pipe that is not read would stop the member once it is full.
         errors = tempfile.TemporaryFile()  # noqa: SIM115 -- it lives as long as the process that writes it
         task = json.dumps(self._task._replace(name=name)._asdict())
-        command = (sys.executable, "-m", "kohort.cli.demo.member", task)
+        # -P: a module of the current folder must not take the place of a library's.
+        command = (sys.executable, "-P", "-m", "kohort.cli.demo.member", task)
         self._running[name] = (subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors), errors)
 
     def kill(self, name: str) -> int:

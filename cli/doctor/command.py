@@ -14,6 +14,7 @@ from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, 
 from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
+from kohort.cli.finite_number import finite
 from kohort.cli.terminal import cell, say
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
@@ -34,11 +35,15 @@ def doctor(
         list[str] | None, typer.Option("--topic", "-t", help="A topic beside those of the group; repeatable.")
     ] = None,
     ms_per_record: Annotated[
-        float | None, typer.Option(min=0.0001, help="The handler's time for a record, for the poll budget.")
+        float | None,
+        typer.Option(min=0.0001, callback=finite, help="The handler's time for a record, for the poll budget."),
     ] = None,
     tape: Annotated[Path | None, typer.Option(help='Tape file written by Consumer(tape="FILE").')] = None,
     seconds: Annotated[
-        float, typer.Option(min=0, max=600, help="How many seconds to watch the group; 0 takes one snapshot.")
+        float,
+        typer.Option(
+            min=0, max=600, callback=finite, help="How many seconds to watch the group; 0 takes one snapshot."
+        ),
     ] = 10.0,
     rules: Annotated[bool, typer.Option("--rules", help="List the rules without requests.")] = False,
     as_json: AsJson = False,

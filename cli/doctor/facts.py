@@ -18,6 +18,7 @@ from kohort.admin import (
 )
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
+from kohort.admin.streams_groups import STREAMS
 from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.cli.doctor.share_rules import ShareTape
@@ -254,7 +255,7 @@ class Case:
     def group(self) -> GroupDescription | None:
         """The group, None if it does not exist."""
         try:
-            return self.admin.describe_group(self._group)
+            return self._described()
         except GroupMissing:
             return None
 
@@ -276,7 +277,7 @@ class Case:
         began = time.monotonic()
         for number in range(LOOKS):
             time.sleep(max(0.0, began + number * self._seconds / (LOOKS - 1) - time.monotonic()))
-            described = self.admin.describe_group(self._group)
+            described = self._described()
             waiting = sum(one.lag or 0 for one in self.admin.lag(self._group))
             found.append(TimedSnapshot(time.monotonic() - began, described, waiting))
         return found
@@ -328,6 +329,16 @@ class Case:
     def _require_share_group(self) -> None:
         if self.group is None or self.group.type != "share":
             raise NotRequested("needs the --group of a share group")
+
+    def _described(self) -> GroupDescription:
+        """The group. One of streams has no members here, because tasks are no partitions. Raises GroupMissing."""
+        try:
+            return self.admin.describe_group(self._group)
+        except GroupMissing:
+            found = self.admin.describe_streams_group(self._group)
+            return GroupDescription(
+                found.group, STREAMS, found.state, "", (), found.epoch, protocol_type=STREAMS, allowed=found.allowed
+            )
 
     @property
     def _group(self) -> str:

@@ -112,7 +112,11 @@ REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
 
 
 class GroupRefused(BrokerError):
-    """The coordinator rejects this member, and no retry helps: `code`, `name`, `api`, `group`."""
+    """The coordinator rejects this member, and no retry helps: `code`, `name`, `api`, `group`.
+
+    Cure:
+        Follow the hint, which is that of the error code, and make a new consumer.
+    """
 
 
 REFUSED_FIELDS: Final = frozenset(
@@ -122,19 +126,35 @@ REFUSED_FIELDS: Final = frozenset(
 
 
 class FencedInstance(GroupRefused):
-    """Another process joined with the same instance id and has this member's partitions now (82)."""
+    """Another process joined with the same instance id and has this member's partitions now (82).
+
+    Cure:
+        Give each process its own `group_instance_id`.
+    """
 
 
 class GroupAuthorizationFailed(GroupRefused, AuthorizationFailed):
-    """The principal may not read with this group (30)."""
+    """The principal may not read with this group (30).
+
+    Cure:
+        Grant READ on the group, and make a new consumer.
+    """
 
 
 class InconsistentGroup(GroupRefused):
-    """No assignor in common with the members that are there already, or another kind of group (23)."""
+    """No assignor in common with the members that are there already, or another kind of group (23).
+
+    Cure:
+        Name an assignor of the other members in `assignors`. `kohort group describe` shows the group's.
+    """
 
 
 class ProtocolNotOffered(GroupRefused):
-    """The brokers do not support this group's protocol, or have switched it off (35)."""
+    """The brokers do not support this group's protocol, or have switched it off (35).
+
+    Cure:
+        Set `protocol="classic"`, or switch KIP-848 on at the brokers.
+    """
 
     def __init__(self, code: int, message: str | None = None, **place: object) -> None:
         super().__init__(code, message, **place)
@@ -147,7 +167,11 @@ class ProtocolNotOffered(GroupRefused):
 
 class UnreleasedInstance(GroupRefused):
     """Another member holds this member's instance id and did not release it within a session timeout (111, KIP-848):
-    `instance_id`."""
+    `instance_id`.
+
+    Cure:
+        Close the other consumer, or remove it with `kohort group remove-members`, and make a new consumer.
+    """
 
     def __init__(self, code: int, message: str | None = None, **place: object) -> None:
         super().__init__(code, message, **place)

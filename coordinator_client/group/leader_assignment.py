@@ -16,7 +16,7 @@ from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
 from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition, grouped
+from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.events import LagKnown, PlanMade
 from kohort.coordinator_client.group.member_context import NO_TOPICS, MemberComponent, MemberContext, TopicSubscription
 from kohort.coordinator_client.group.ready import BacklogOrder, MemberMetadata, PlanOrder
@@ -42,7 +42,11 @@ TopicShape = tuple[int, Mapping[int, frozenset[str]]]
 
 
 class AssignorFailed(KohortError):
-    """The assignor raised, or its result is invalid: `assignor`, `group`, `generation`."""
+    """The assignor raised, or its result is invalid: `assignor`, `group`, `generation`.
+
+    Cure:
+        Correct the assignor. The message has its exception.
+    """
 
 
 def read_members(
@@ -196,13 +200,15 @@ def write_subscription(
 
 
 def _written(reported: MemberSubscription, generation: int, rack_id: str | None) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(reported.owned_partitions):
+        by_topic.setdefault(topic, []).append(number)
     return build_subscription(
         Subscription(
             topics=tuple(reported.topics),
             user_data=reported.user_data,
             owned_partitions=tuple(
-                TopicPartitions(topic=topic, partitions=tuple(numbers))
-                for topic, numbers in grouped(sorted(reported.owned_partitions)).items()
+                TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
             ),
             # Without it, a follower's joins could be equal. A coordinator rebalances only for one that differs.
             generation_id=generation if reported.generation_id == NO_GENERATION else reported.generation_id,

@@ -166,7 +166,10 @@ class Positions:
         found = self.states.get(partition)
         if found is None:
             raise IllegalState(
-                "the partition is not assigned", hint="see assignment", topic=partition[0], partition=partition[1]
+                "the partition is not assigned",
+                hint="assign() it, or poll until the group has assigned it",
+                topic=partition[0],
+                partition=partition[1],
             )
         return found
 

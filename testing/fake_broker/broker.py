@@ -105,11 +105,11 @@ class FakeBroker:
         self._thread.start()
         try:
             self._await(self._open_nodes(dict(zip_longest(range(1, nodes + 1), ports[:nodes], fillvalue=0))))
+            for name, partitions in (topics or {}).items():
+                self.create_topic(name, partitions)
         except BaseException:
             self.close()
             raise
-        for name, partitions in (topics or {}).items():
-            self.create_topic(name, partitions)
 
     # What tests look at
 

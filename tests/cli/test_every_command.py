@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
@@ -58,3 +58,27 @@ def test_help_is_whole_at_80_columns_with_an_example_of_just_that_command(
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_JSON])
 def test_there_is_json(name: str) -> None:
     assert "as_json" in inspect.signature(ALL[name]).parameters
+
+
+def fractions() -> Iterator[tuple[str, str]]:
+    """(command, option) of each option that is a number with a fraction."""
+    for name, function in ALL.items():
+        for parameter, hint in get_type_hints(function, include_extras=True).items():
+            kind, *more = get_args(hint) or (hint,)
+            if kind in (float, float | None):
+                named = more[0].default  # Typer takes the option's first name for its default
+                yield name, named if isinstance(named, str) else f"--{parameter.replace('_', '-')}"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e400"])
+@pytest.mark.parametrize(("name", "option"), sorted(fractions()))
+def test_a_number_that_is_not_finite_is_a_usage_error(
+    name: str, option: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), option, number]) == 2
+    assert f"'{option}'" in capsys.readouterr().err
+
+
+def test_there_are_options_with_fractions() -> None:
+    assert ("produce", "--rate") in set(fractions())
+    assert len(set(fractions())) >= 7

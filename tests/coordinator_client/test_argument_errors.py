@@ -43,6 +43,7 @@ SLIPS: list[tuple[str, Call, type[Exception], str]] = [
     ("seek_to_beginning(tp)", lambda c: c.seek_to_beginning(P0), TypeError, "not one partition"),
     ("seek_to_end(str)", lambda c: c.seek_to_end("t"), TypeError, "not one string"),
     ("seek(str)", lambda c: c.seek(P0, "5"), TypeError, "an offset is an int, not '5'"),
+    ("seek(early)", lambda c: c.seek(P0, 5), IllegalState, r"not assigned \(topic=t, partition=0\); assign\(\) it, or"),
     ("pause(tp)", lambda c: c.pause(P0), TypeError, "not one partition"),
     ("resume(tp)", lambda c: c.resume(P0), TypeError, "not one partition"),
     ("hold(tp)", lambda c: c.hold(P0), TypeError, "not one partition"),
@@ -129,6 +130,45 @@ def test_the_brokers_by_another_name_are_pointed_to_bootstrap(kind: Any, name: s
         kind(**{name: "localhost:9092"})
     with pytest.raises(ConfigError, match=r"bootstrap names no broker.*host:port"):
         kind()
+
+
+def _made(kind: Any, settings: dict[str, Any]) -> object:
+    return kind("a:1", **settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "meant"),
+    [
+        (lambda name: _made(Consumer, {name: "range"}), "partition_assignment_strategy", "assignors"),
+        (lambda name: _made(Consumer, {name: "a"}), "client_rack", "rack"),
+        (lambda name: _made(Consumer, {name: "ca.pem"}), "ssl_cafile", "ssl_ca_path"),
+        (lambda name: _made(Producer, {name: 5}), "max_batch_size", "batch_bytes"),
+        (lambda name: _made(Producer, {name: 5}), "queue.buffering.max.ms", "linger_ms"),
+        (lambda name: Consumer.from_config({name: "5"}), "socket.timeout.ms", "request.timeout.ms"),
+        (lambda name: Consumer.from_config({name: "5"}), "topic.metadata.refresh.interval.ms", "metadata.max.age.ms"),
+        (lambda name: Consumer.from_config({name: "5"}), "session_timeout_ms", "session.timeout.ms"),
+        (lambda name: Producer.from_config({name: "5"}), "message.max.bytes", "max.request.size"),
+    ],
+)
+def test_a_setting_by_the_name_of_another_client_is_pointed_to_kohorts(make: Call, name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown .* '{name}'.*; did you mean '{meant}'"):
+        make(name)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "reason"),
+    [
+        (lambda name: _made(Producer, {name: 5}), "retries", "a record is sent again until"),
+        (lambda name: _made(Producer, {name: True}), "enable_idempotence", "acks='all' is always idempotent"),
+        (lambda name: _made(Consumer, {name: 5}), "consumer_timeout_ms", "poll has a time-out"),
+        (lambda name: Consumer.from_config({name: "false"}), "enable.auto.offset.store", "commit the offsets"),
+        (lambda name: Producer.from_config({name: "5"}), "message.send.max.retries", "a record is sent again until"),
+        (lambda name: Consumer.from_config({name: "x"}), "key.deserializer", "keys and values are bytes"),
+    ],
+)
+def test_a_setting_of_other_clients_without_a_counterpart_is_to_be_left_out(make: Call, name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown .* '{name}'.*; leave it out: {reason}"):
+        make(name)
 
 
 @pytest.mark.parametrize("kind", [Consumer, Producer, Admin, ShareConsumer])

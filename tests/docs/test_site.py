@@ -1,20 +1,25 @@
 """The site builds strictly: a dead link, a missing page or a missing name of the reference fails."""
 
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from docs.make import PAGES, cause_and_cure, errors_page, public_errors
+from kohort.common import KohortError
+from tests.house.test_public_docstrings import calls
 
 ROOT = Path(__file__).parents[2]
+OF_RUNS = frozenset({"behaviours.md", "benchmarks.md", "gallery.md", "reliability.md"})
+"""Pages about runs and tests, which name inner parts too."""
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +178,26 @@ def test_every_public_error_has_a_cause_and_a_cure_unless_it_is_a_base_of_others
     assert {one.__name__ for one in incomplete} == {"KohortError", "TransactionError", "AssignorError", "RegionError"}
     assert set(incomplete) <= bases
     assert "**Cure.** Create the topic" in errors_page()
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """(name, docstring) of each public call with arguments."""
+    for name, function, _ in calls():
+        yield name, inspect.getdoc(function) or ""
+
+
+def derived(kind: type[object]) -> Iterator[type[object]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from derived(one)
+
+
+def test_errors_that_pages_and_public_docstrings_name_are_public() -> None:
+    """A user can import each error that is named, and finds its cause and cure."""
+    public = {one.__name__ for found in public_errors().values() for one in found}
+    hidden = {one.__name__ for one in derived(KohortError) if one.__module__.startswith("kohort.")} - public
+    docs = ROOT / "docs"
+    pages = [page for page in docs.rglob("*.md") if page.parent.name != "conformance" and page.name not in OF_RUNS]
+    named = {page.name: hidden & set(re.findall(r"\b[A-Z]\w+\b", page.read_text())) for page in pages}
+    named |= {name: hidden & set(re.findall(r"\b[A-Z]\w+\b", text)) for name, text in public_docstrings()}
+    assert {place: names for place, names in named.items() if names} == {}

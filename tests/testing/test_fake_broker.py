@@ -437,3 +437,11 @@ def test_nodes_take_the_given_ports() -> None:
         fake.stop_node(2)
         fake.start_node(2)
         assert fake.bootstrap.endswith(f":{ports[1]}")
+
+
+def test_a_broker_that_cannot_have_its_topics_leaves_no_thread() -> None:
+    before = threading.active_count()
+    wrong: Any = {"payments": "2"}
+    with pytest.raises(TypeError):
+        FakeBroker(topics=wrong)
+    assert threading.active_count() == before

@@ -360,3 +360,16 @@ def test_what_is_behind_it_may_have_an_address_of_ipv6() -> None:
     ):
         server.settimeout(20)
         server.accept()[0].close()
+
+
+def test_a_proxy_on_a_used_port_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(OSError, match="address already in use"):
+        FaultProxy(port=other.getsockname()[1])
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_bandwidth_is_a_finite_rate(rate: float) -> None:
+    with pytest.raises(ValueError, match="is no rate"):
+        Bandwidth(rate)

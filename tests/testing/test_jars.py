@@ -5,6 +5,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -238,3 +239,45 @@ def test_supervisor_ends_the_processes_of_its_command_too() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(sleeper, signal.SIGKILL)
     assert started.returncode == 1
+
+
+def fake_java(folder: Path, script: str) -> Path:
+    """A program `java` in `folder`."""
+    program = folder / "java"
+    folder.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_a_folder_named_java_is_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin" / "java").mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JdkMissing, match="JAVA_HOME holds no bin/java that this user may run"):
+        java()
+
+
+def test_java_of_a_relative_path_runs_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fake_java(tmp_path / "jdk" / "bin", "echo 'openjdk version \"21.0.1\"' >&2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", "jdk")
+    assert java() == program
+
+
+def test_java_may_print_any_bytes(tmp_path: Path) -> None:
+    printing = "printf 'Picked up JAVA_TOOL_OPTIONS: -Dx=\\351\\n' >&2; echo 'openjdk version \"21.0.1\"' >&2"
+    assert java_major(fake_java(tmp_path / "bin", printing)) == 21
+
+
+def test_a_lock_is_waited_for_at_most_so_long(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with locked(path), pytest.raises(TimeoutError, match=re.escape(str(path))), locked(path, timeout_s=0.0):
+        pass
+    with locked(path, timeout_s=0.0):
+        pass
+
+
+def test_a_relative_cache_is_one_folder_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KOHORT_CACHE", "cache")
+    assert cache_dir() == tmp_path / "cache"

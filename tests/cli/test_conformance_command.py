@@ -1,0 +1,49 @@
+"""`kohort conformance` with files and brokers that cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.testing import FakeBroker
+
+COULD_NOT_JUDGE = 3
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit code, and what is printed on standard error."""
+    with FakeBroker() as broker:
+        code = main(["conformance", "-b", broker.bootstrap, "--only", "D3a@4", *arguments])
+    return code, " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_the_error_of_an_authority_names_its_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    code, errors = run(capsys, "--ca", str(file))
+    assert code == COULD_NOT_JUDGE
+    assert f"path={file}" in errors
+
+
+def test_a_report_without_a_file_name_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, errors = run(capsys, "--output", "", "--report", "json")
+    assert code == 2
+    assert "--output" in errors
+
+
+def test_a_report_that_cannot_be_written_is_no_failure_of_the_broker(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    code, errors = run(capsys, "--output", str(tmp_path / "file" / "report"), "--report", "json")
+    assert code == COULD_NOT_JUDGE
+    assert "the report cannot be written: File exists" in errors
+
+
+def test_a_broker_that_cannot_be_started_is_no_failure_of_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "--start", "no-version", "--only", "D3a@4"]) == COULD_NOT_JUDGE
+    assert "'no-version' is no version of Apache Kafka" in capsys.readouterr().err
