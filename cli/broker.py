@@ -237,7 +237,8 @@ def _keep(options: InstanceOptions, as_json: bool) -> None:
             raise BrokerStateError(
                 f"{options.name!r} is being started or stopped by another process", hint="kohort broker status"
             ) from None
-        cluster: RealCluster | FakeBroker = stack.enter_context(options.open())
+        cluster = options.open()
+        stack.enter_context(cluster)
         state = _state(options, cluster)
         scratch = file.with_suffix(f".{os.getpid()}")
         scratch.write_text(json.dumps(state))
