@@ -49,8 +49,8 @@ QUICK = (
 FOUND_FROM = {
     "an assignment drops leader epochs": 95,
     "a topic that was created again is not noticed": 0,
-    "effects come again after a topic is forgotten": 5,
-    "a log that ends before the checkpoint is not noticed": 70,
+    "effects come again after a topic is forgotten": 15,
+    "a log that ends before the checkpoint is not noticed": 15,
 }
 
 
