@@ -224,14 +224,13 @@ async def _judge(target: BrokerUnderTest, check: Check, version: int, serials: I
     """Run one check, and once more with longer time-outs if requests may have taken longer than its short ones."""
     scene = CheckContext(target, check, version, next(serials))
     result = await _run(check, scene)
-    if result.verdict not in (CheckVerdict.FAIL, CheckVerdict.BLOCKED) or not scene.has_short_timeouts:
-        return result
-    if scene.longest_silence_ms <= SILENCE_MS:
+    silence_ms = scene.longest_silence_ms if scene.has_short_timeouts else 0
+    if result.verdict not in (CheckVerdict.FAIL, CheckVerdict.BLOCKED) or silence_ms <= SILENCE_MS:
         return result
     again = await _run(check, CheckContext(target, check, version, next(serials), STRETCH))
     if again.verdict is not CheckVerdict.PASS:
         return again
-    reason = f"passes with time-outs {STRETCH} times as long; {scene.longest_silence_ms} ms without a frame before"
+    reason = f"passes with time-outs {STRETCH} times as long; {silence_ms} ms without a frame before"
     return replace(again, reason=f"{reason}: {result.reason}")
 
 

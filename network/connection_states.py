@@ -21,11 +21,15 @@ FIRST_WITH_IDENTITY: Final = first_version(ApiVersionsRequest, "cluster_id")
 
 
 class BoundedTable(dict[K, V]):
-    """The values of the 1,000 keys that were set last. A client that runs for long sees any number of addresses."""
+    """The values of the `most` keys that were set last. A client that runs for long sees any number of addresses."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self._most = MOST_KEYS if most is None else most
 
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key, None)
-        if len(self) >= MOST_KEYS:
+        if len(self) >= self._most:
             del self[next(iter(self))]
         super().__setitem__(key, value)
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logger("kohort.producer")
 
+MOST_REFUSED = 100
+"""The errors of so many topics are kept for the other calls that wait for these topics."""
 MAX_IDLE_S: Final = 300.0
 """Time without a record after which a topic leaves metadata: the default of Java's `metadata.max.idle.ms`."""
 
@@ -101,7 +103,8 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._others_at: float | None = None  # as `_polls_at`, without the sender
         self.refusals = 0
         """The number of errors that `press` has raised. A call that waits keeps the number at its start."""
-        self._refused: BoundedTable[str, tuple[int, KohortError]] = BoundedTable()  # by topic, with that number
+        # By topic, with that number.
+        self._refused: BoundedTable[str, tuple[int, KohortError]] = BoundedTable(MOST_REFUSED)
 
     # ------------------------------------------------------------------ called by the driver
 

@@ -75,9 +75,9 @@ class RecordAccumulator:
         batches = self._topic(topic, partitions)
         if batches.sticky < 0:
             among = self._available(topic, now)
-            # Metadata may be newer than `partitions`, or lack a partition. Then it has numbers above.
-            among = among[: bisect_left(among, partitions)] or range(partitions)
-            batches.stick_to(drawn(among, self._queued(topic), self._context.chance))
+            if among and among[-1] >= partitions:  # metadata is newer than `partitions`, or lacks a partition
+                among = among[: bisect_left(among, partitions)]
+            batches.stick_to(drawn(among or range(partitions), self._queued(topic), self._context.chance))
         return batches.sticky
 
     def _queued(self, topic: str) -> dict[int, int]:

@@ -137,7 +137,7 @@ def test_a_cache_that_is_no_folder_is_one_error_with_a_hint(
 
 
 def test_a_user_without_a_home_needs_kohort_cache(tmp_path: Path) -> None:
-    done = kohort("status", env={**os.environ, "KOHORT_CACHE": "~nobody-of-this-name/cache"})
+    done = kohort("status", env={**os.environ, "KOHORT_CACHE": "~no-such-user/cache"})
     assert done.returncode == 1
     assert "set KOHORT_CACHE" in done.stderr
     assert "Traceback" not in done.stderr
@@ -207,7 +207,7 @@ def test_an_interrupted_start_leaves_no_keeper(env: dict[str, str], number: int,
         start.send_signal(number)
         start.communicate(timeout=PATIENCE_S)
     assert start.returncode == code
-    time.sleep(1)
+    time.sleep(1)  # a keeper that was left behind would have the lock by then
     assert json.loads(kohort("status", "--json", env=env).stdout) == {"brokers": []}
     assert not is_locked(folder / "default.lock")
 

@@ -36,6 +36,17 @@ def stable(assigned: frozenset[object] | None = None, *topics: str, **settings: 
     return rig
 
 
+def has_no_good_response(rig: EpochRig, code: int | None) -> None:
+    """The heartbeat gets an error code, or for None its connection ends; the next one is due."""
+    if code is None:
+        rig.cut(API)
+    else:
+        rig.coordinator_responds(code)
+    if code != 14:
+        rig.found()
+    rig.after(0.2)
+
+
 # --------------------------------------------------------------------------------------------------- joining, staying
 
 
@@ -225,13 +236,7 @@ def test_an_acknowledgement_without_a_good_response_is_sent_again(code: int | No
     rig.assign(tps("t-0..1"), epoch=2)
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
-    if code is None:
-        rig.cut(API)
-    else:
-        rig.coordinator_responds(code)
-    if code != 14:
-        rig.found()
-    rig.after(0.2)
+    has_no_good_response(rig, code)
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
     before = len(reports(rig))
     rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"))  # a full report makes the coordinator repeat itself
@@ -263,13 +268,7 @@ def test_a_full_report_keeps_what_is_being_committed_from_its_next_owner(code: i
     rig.next_report()
     rig.end_hook(call, commit={next(iter(tps("t-2"))): 7})
     assert rig.state == "COMMITTING"
-    if code is None:
-        rig.cut(API)
-    else:
-        rig.coordinator_responds(code)
-    if code != 14:
-        rig.found()
-    rig.after(0.2)
+    has_no_good_response(rig, code)
     assert rig.report.topic_partitions == by_id(tps("t-0..2"))
     rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"))
     rig.settle()
@@ -444,13 +443,7 @@ def test_a_pattern_of_the_brokers_is_taken_back_also_if_the_first_response_is_an
     rig.run_hook()
     rig.coordinator_responds(epoch=1)
     rig.subscribe("t1")
-    if code is None:
-        rig.cut(API)
-    else:
-        rig.coordinator_responds(code)
-    if code != 14:
-        rig.found()
-    rig.after(0.2)
+    has_no_good_response(rig, code)
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
     rig.coordinator_responds(epoch=1)
     assert rig.next_report().subscribed_topic_regex is None  # said once and acknowledged, it need not be said again
@@ -792,13 +785,7 @@ def test_a_member_that_waited_for_its_instance_id_releases_it_when_it_is_its_own
 @pytest.mark.parametrize("code", [14, 16, None])
 def test_a_release_without_a_good_response_is_sent_again(code: int | None) -> None:
     rig = refused_111()
-    if code is None:
-        rig.cut(API)
-    else:
-        rig.coordinator_responds(code)
-    if code != 14:
-        rig.found()
-    rig.after(0.2)
+    has_no_good_response(rig, code)
     assert rig.report.member_epoch == -2
     rig.coordinator_responds(epoch=-2)
     assert rig.report.member_epoch == 0
