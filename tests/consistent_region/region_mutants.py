@@ -82,7 +82,12 @@ def _initial_rewritten(_original: Any) -> Any:
 
 def _initial_cached(original: Any) -> Any:
     found: dict[int, Any] = {}
-    return lambda self: found.setdefault(id(self.store), original(self))
+
+    def watch(self: RegionCoordinator) -> tuple[Any, Any]:
+        record, view = original(self)
+        return replace(record, initial=found.setdefault(id(self.store), record.initial)), view
+
+    return watch
 
 
 def _any_incarnation(_original: Any) -> Any:
@@ -396,7 +401,7 @@ MUTANTS: dict[str, list[Mutant]] = {
     "committed one more": [(RegionDriver, "_commit", _commit_one_more)],
     "a snapshot lacks the last record": [(world_history.SimHistory, "snapshot", _snapshot_without_the_last)],
     "missing initial offsets are remembered as missing": [
-        (RegionCoordinator, "initial", _initial_cached),
+        (RegionCoordinator, "watch", _initial_cached),
         (coordinator_rules, "put_initial", _initial_rewritten),
     ],
     "discovered partitions begin at their end": [(start_positions, "_by", _discovered_at_the_end)],
