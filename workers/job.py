@@ -33,6 +33,9 @@ class Jobs(Protocol):
     def is_last(self, attempt: int) -> bool:
         """True if the broker allows no further attempt."""
 
+    def is_gone(self, job: Job) -> bool:
+        """True if another member handles the record again, so that an outcome has no effect."""
+
     def done(self, job: Job) -> None:
         """The effect of the handler, or the dead letter, is done."""
 

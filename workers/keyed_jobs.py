@@ -142,6 +142,10 @@ class KeyedJobs:
         """False: attempts are counted here, and not by the broker."""
         return False
 
+    def is_gone(self, job: Job) -> bool:
+        """True if the partition was revoked or lost since."""
+        return self._partitions.get(job.origin.partition) is not job.origin
+
     def done(self, job: Job) -> None:
         """The record is done."""
         job.origin.done(job)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple, Protocol
 
@@ -66,7 +66,7 @@ class RunState:
 
     def start(self) -> Job | None:
         """The next job to start, which counts as running; None if there is none."""
-        if self.stopping or (len(self._held) >= self._max_held and not self.jobs.releases):
+        if self.stopping or self._is_full():
             return None
         job = self.jobs.next()
         if job is not None:
@@ -81,6 +81,8 @@ class RunState:
             self.totals = self.totals._replace(done=self.totals.done + 1)
             return
         log.info("a handler failed on %r, attempt %d: %r", job.record, job.attempt, error)
+        if self.jobs.is_gone(job):
+            return  # the next owner of the partition handles the record
         if isinstance(error, self._retry.no_retry) or self._is_last(job.attempt):
             if self._dead_letters is None:
                 self._failed(job, error)
@@ -155,6 +157,14 @@ class RunState:
     def idle(self) -> bool:
         """True if no handler runs and no dead letter is on its way."""
         return not self.running and not (self._dead_letters is not None and self._dead_letters.waiting)
+
+    def _is_full(self) -> bool:
+        """True if so many records are held that no others start. Those of partitions that are gone do not count."""
+        if self.jobs.releases or len(self._held) < self._max_held:
+            return False
+        self._held = [one for one in self._held if not self.jobs.is_gone(one.job)]
+        heapify(self._held)
+        return len(self._held) >= self._max_held
 
     def _is_last(self, attempt: int) -> bool:
         return attempt >= self._retry.attempts or self.jobs.is_last(attempt)

@@ -48,6 +48,10 @@ class ShareJobs:
         """True at the delivery limit of the group."""
         return attempt >= self._delivery_limit
 
+    def is_gone(self, job: Job) -> bool:
+        """False: the consumer refuses an acknowledgement whose lock is lost."""
+        return False
+
     def done(self, job: Job) -> None:
         """Accept the record."""
         self._acknowledge(job, "accept")

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.fastpath import Record, decode, encode
+from kohort.common import TopicPartition
+from kohort.fastpath import Record, RecordColumns, decode, encode
 from kohort.workers import Retry, RunTotals
 from kohort.workers.job import Job
+from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.run_state import RunState
 
 
@@ -32,6 +34,9 @@ class Jobs:
 
     def is_last(self, attempt: int) -> bool:
         return attempt >= 4
+
+    def is_gone(self, job: Job) -> bool:
+        return False
 
     def done(self, job: Job) -> None:
         self.calls.append("done")
@@ -114,6 +119,35 @@ def test_more_than_max_held_are_released_at_once_or_stop_the_start_of_others() -
 
 
 @pytest.mark.proves("W-03")
+def polled(partition: int) -> RecordColumns:
+    return decode(encode([(b"k", b"v")]), topic="t", partition=partition)
+
+
+def test_held_records_of_partitions_that_are_gone_keep_no_others_from_starting() -> None:
+    jobs = KeyedJobs()
+    jobs.add([polled(0)])
+    state = RunState(jobs, Retry(attempts=9, delay_s=600.0), None, 1)
+    fail(state)
+    jobs.add([polled(1)])
+    assert state.start() is None
+    jobs.drop([TopicPartition("t", 0)])
+    following = state.start()
+    assert following is not None
+    assert following.record.partition == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 9])
+def test_a_failure_behind_the_loss_of_its_partition_has_no_effect(attempts: int) -> None:
+    jobs, letters = KeyedJobs(), Letters()
+    jobs.add([polled(0)])
+    state = RunState(jobs, Retry(attempts=attempts), letters, 1)
+    job = state.start()
+    assert job is not None
+    jobs.drop([TopicPartition("t", 0)])
+    state.finished(job, ValueError("no"), 0.0)
+    assert (state.idle, letters.sent, state.totals) == (True, [], RunTotals())
+
+
 def test_the_last_attempt_goes_to_the_dead_letters_and_is_dead_once_they_are_in_the_log() -> None:
     jobs, letters = Jobs(3), Letters()
     state = RunState(jobs, Retry(attempts=3, delay_s=1.0), letters, 10)
