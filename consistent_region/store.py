@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
-from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, StoreLost
+from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, RegionError, StoreLost
 
 
 class Key(NamedTuple):
@@ -176,10 +176,17 @@ class SqliteStore:
         return None if row is None else bytes(row[0])
 
     def put(self, key: Key, value: bytes) -> None:
-        """Set the value of a key."""
-        self._open().execute(
-            'INSERT OR REPLACE INTO kohort_region (kind, "group", name, value) VALUES (?, ?, ?, ?)', (*key, value)
-        )
+        """Set the value of a key. Raises RegionError for one of more than 1 GB, SQLite's limit."""
+        try:
+            self._open().execute(
+                'INSERT OR REPLACE INTO kohort_region (kind, "group", name, value) VALUES (?, ?, ?, ?)', (*key, value)
+            )
+        except (sqlite3.DataError, OverflowError) as problem:  # no later try would end otherwise
+            raise RegionError(
+                f"SQLite stores no value of {len(value)} bytes: {problem}",
+                hint="take checkpoints more often: a snapshot has all effects since the last one",
+                **key._asdict(),
+            ) from problem
 
     def delete(self, key: Key) -> None:
         """Remove a key, if it is there."""

@@ -25,6 +25,7 @@ from kohort.consistent_region.errors import (
     FencedError,
     InconsistentCheckpointError,
     NotRegisteredError,
+    RegionError,
     RegionStopped,
     ResetFailedError,
     StateVersionError,
@@ -708,6 +709,21 @@ def test_a_full_disk_is_a_typed_error_and_the_last_checkpoint_stays(tmp_path: Pa
         two.c.contribute(two.a, barrier, cuts(at(p0=2), os.urandom(200_000)))
     assert two.c.checkpoints() == (1,)
     assert states(two.c.go_back(two.a, tasks(P0))) == {0: b"a1"}
+    store.close()
+
+
+def test_a_value_that_sqlite_cannot_hold_is_no_failure_of_the_store(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "region.db")
+    with store.transaction() as books:
+        books.put(Key("state", "g", "small"), b"x")
+    assert store._connection is not None
+    store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000)
+    with pytest.raises(RegionError, match=r"no value of 2000 bytes.*take checkpoints more often") as raised:  # noqa: SIM117
+        with store.transaction() as books:
+            books.put(Key("state", "g", "large"), bytes(2_000))
+    assert not isinstance(raised.value, CoordinatorUnavailable)
+    with store.read() as books:
+        assert books.names("state", "g") == ["small"]
     store.close()
 
 
