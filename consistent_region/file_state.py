@@ -5,6 +5,7 @@ import os
 import shutil
 import uuid
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -64,9 +65,9 @@ class FileState:
         target = self._snapshots / name
         if target.exists():
             shutil.rmtree(copy)
-            os.utime(target)
         else:
             os.replace(copy, target)
+        self._make_newest(target)
         _sync(self._snapshots)
         self._last = name
         return MAGIC + canonical({"files": listing, "name": name})
@@ -119,6 +120,16 @@ class FileState:
     @property
     def _snapshots(self) -> Path:
         return self._folder / "snapshots"
+
+    def _make_newest(self, copy: Path) -> None:
+        """Make the time of a copy the latest of all, also if the clock went back: `completed` removes older ones."""
+        latest_ns = 0
+        for one in self._snapshots.iterdir():
+            with suppress(FileNotFoundError):  # a former owner that goes on may remove copies
+                latest_ns = max(latest_ns, one.stat().st_mtime_ns if one != copy else 0)
+        os.utime(copy)
+        if copy.stat().st_mtime_ns <= latest_ns:
+            os.utime(copy, ns=(latest_ns + 1, latest_ns + 1))
 
     def _copied(self, source: Path, target: Path) -> Path:
         """All of a folder, on the disk."""

@@ -195,6 +195,25 @@ def test_copies_that_nothing_needs_go_and_those_of_complete_checkpoints_stay(tmp
 
 
 @pytest.mark.proves("CR-72")
+def test_copies_from_after_the_clock_went_back_are_the_newest(tmp_path: Path) -> None:
+    """A former owner that goes on would remove them as older ones."""
+    former = FileState(tmp_path, kept=2)
+    for number in range(3):
+        fill(former, number)
+        snapshot = former.snapshot({})
+        former.completed()
+    for copy in (tmp_path / "snapshots").iterdir():
+        later_s = copy.stat().st_mtime + 7_200
+        os.utime(copy, (later_s, later_s))
+    owner = FileState(tmp_path, kept=2)
+    owner.restore(snapshot, {})
+    wanted = fill(owner, 3)
+    snapshot = owner.snapshot({})
+    former.completed()
+    owner.restore(snapshot, {})
+    assert read(owner) == wanted
+
+
 def test_a_copy_that_is_not_what_it_was_is_refused_and_nothing_is_put_in_place(tmp_path: Path) -> None:
     state = FileState(tmp_path)
     write(state, a="good", b="good")
