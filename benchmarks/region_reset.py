@@ -80,7 +80,7 @@ class InstantConsumer:
     def topic_id(self, topic: str) -> UUID:
         return UUID(int=1)
 
-    def position_of(self, partition: TopicPartition) -> Where:
+    def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Where:
         return Where(self.positions[partition], 0)
 
     def group_members(self, timeout_s: float) -> list[Any]:

@@ -138,7 +138,8 @@ class StoreLost(ResetFailedError):
 
 
 class StoreWentBack(ResetFailedError):
-    """The store is an older copy: a checkpoint that was complete is not in it, and no operator went back.
+    """The store is an older copy: a checkpoint that was complete is not in it, or the start of a task that a sink has.
+    No operator went back.
 
     Cure:
         Bring the current store back, or accept this one by `kohort region begin --anew`.

@@ -164,6 +164,14 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionsRead:
+    """The consumer's positions before a cut. They may be behind records that no handler gets, such as the ends of
+    transactions."""
+
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
 class CutTaken:
     """TakeCut is done."""
 
@@ -241,6 +249,7 @@ Event = (
     | Looked
     | ResetGranted
     | WentBack
+    | PositionsRead
     | CutTaken
     | SnapshotsWritten
     | Contributed

@@ -16,7 +16,7 @@ from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.backoff import Backoff
-from kohort.network.errors import CommitFailed
+from kohort.network.errors import CommitFailed, OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.network_client import chance
 from kohort.producer import Delivery, Producer, ProducerFenced, RecordTooLarge, TransactionAborted
@@ -31,6 +31,8 @@ _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
 FENCED_ATTEMPTS: Final = 5
 FENCED_BACKOFF: Final = Backoff(100, 1000, jitter=1.0)  # two owners that fence each other must not go on in step
+OFFSETS_S: Final = 10.0
+"""The longest wait for the commit of a group's offsets. They are only advice, and the region commits them too."""
 _ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 """A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE. Brokers
 forget the producer id of a task that rested for `transactional.id.expiration.ms` (a week)."""
@@ -49,10 +51,11 @@ class KafkaSink:
             sink.send(b"value", key=record.key)
 
     read_committed readers of `topic` see each record once. The same transaction commits the region's offsets to its
-    group, fenced by the member's generation. It also commits the checkpoint's number as an offset of a group of its
-    own, `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in a URL. A completed commit is recognised by that
-    offset. A task without collected records has no transaction. The transactional id is the name of that group, so an
-    older owner of the task is fenced. An owner that is fenced reads that offset again, and writes only what is missing.
+    group, fenced by the member's generation. They are left out if this cluster lacks their topics. It also commits the
+    checkpoint's number as an offset of a group of its own, `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in
+    a URL. A completed commit is recognised by that offset. A task without collected records has no transaction. The
+    transactional id is the name of that group, so an older owner of the task is fenced. An owner that is fenced reads
+    that offset again, and writes only what is missing.
 
     Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). The owner of a task that
     rested for longer writes the records of its last checkpoint again.
@@ -64,8 +67,9 @@ class KafkaSink:
 
     `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
 
-    Raises RegionError with the cause, FencedError if another owner fences each attempt, and the errors of
-    `kohort.Producer`. The member ends, and the next owner commits the pending records.
+    Raises RegionError with the cause, and the errors of `kohort.Producer`. Raises FencedError if another owner fences
+    each attempt, or if another region has fenced this owner and written the task. The member ends, and the next owner
+    commits the pending records.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
@@ -80,9 +84,10 @@ class KafkaSink:
         self._settings = settings
         self._collected: dict[TaskId, list[bytes]] = {}
         self._selected: list[bytes] = []
+        self._commits_offsets = True
         self._producers: dict[TaskId, Producer] = {}
         self._place: SinkPlace | None = None
-        self._noted: dict[TaskId, Witness] = {}  # of tasks with a producer: no other process can write them
+        self._noted: dict[TaskId, Witness] = {}  # the last commit, which no other process changes without a fence
 
     def send(
         self,
@@ -110,6 +115,7 @@ class KafkaSink:
         """The first transaction of a task fences its older owners. Without one, they have nothing to write either."""
         for task in tasks:
             self._drop(task)
+            self._noted.pop(task, None)
         return {}
 
     def select(self, task: TaskId) -> None:
@@ -156,13 +162,19 @@ class KafkaSink:
     def _carry_out(self, due: DueEffects, at: Witness) -> None:
         if due.task not in self._producers:
             self._producers[due.task] = self._fencing(due.task)
-            self._noted[due.task] = self._looked_up(due.task)
+            found = self._looked_up(due.task)
+            if found not in (self._noted.get(due.task, found), NO_COMMIT) and not found.is_related(at):
+                raise FencedError(
+                    "another region has written the task since this member's last commit",
+                    hint="regions that share a cluster need names of their own, also if they read other clusters",
+                    **self._where(due.task, at),
+                )
+            self._noted[due.task] = found
         if not self._noted[due.task].covers(at):
             self._write(due, at)
             self._noted[due.task] = at
 
     def _drop(self, task: TaskId) -> None:
-        self._noted.pop(task, None)
         if (producer := self._producers.pop(task, None)) is not None:
             with suppress(ProducerFenced):  # an open transaction is over
                 producer.close()
@@ -268,8 +280,13 @@ class KafkaSink:
             offsets = {
                 one: OffsetAndMetadata(position.offset, metadata=at.metadata) for one, position in due.offsets.items()
             }
-            if offsets and member is not None and member.generation >= 0:
-                producer.send_offsets(offsets, member)
+            if self._commits_offsets and offsets and member is not None and member.generation >= 0:
+                try:
+                    producer.send_offsets(offsets, member, OFFSETS_S)
+                except OperationTimeout as error:
+                    # Brokers have retriable errors for topics that they do not have: those of another cluster.
+                    self._commits_offsets = False
+                    raise CommitFailed(error.message, group=member.group_id) from error
 
     def _reported(self, error: KohortError, task: TaskId, at: Witness) -> Headers:
         """The headers of a dead letter."""

@@ -49,6 +49,10 @@ class RecordQueue:
         other.extend(self._slices)
         self.clear()
 
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(map(partition_of, self._slices))
+
     def clear(self) -> None:
         self._slices.clear()
         self._records = 0
@@ -75,6 +79,11 @@ class RecordBuffer:
     def ready(self) -> bool:
         """True if `take` has records."""
         return len(self._queue) > 0
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions with records that wait."""
+        return self._queue.partitions | self._drained.partitions
 
     def extend(self, slices: Iterable[RecordSlice]) -> None:
         self._queue.extend(slices)

@@ -6,6 +6,7 @@ coordinator, the state and the clock are arguments, so the seeded simulation of 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 from uuid import UUID
@@ -41,7 +42,7 @@ from kohort.consistent_region.start_positions import Lookups, StartPosition, beg
 from kohort.consistent_region.states import ENDED, READING, RegionPhase
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId, TaskMap
-from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
+from kohort.consistent_region.witness import Witness, check_term, check_witnesses, witness_of
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.arguments import check_returned
@@ -73,7 +74,7 @@ class GroupConsumer(Lookups, Protocol):
     def release(self, partitions: Iterable[TopicPartition]) -> None: ...
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
     def topic_id(self, topic: str) -> UUID: ...
-    def position_of(self, partition: TopicPartition) -> Whereabouts: ...
+    def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Whereabouts: ...
     def group_members(self, timeout_s: float) -> Iterable[GroupMemberInfo]: ...
 
 
@@ -235,6 +236,8 @@ class RegionDriver(RebalanceHooks):
     ) -> MembershipView | None:
         """Store the cuts of tasks for their next owners. None if these will start from the newest checkpoint."""
         member = self.member
+        if member.state in ENDED:
+            return None  # a look would renew the lease that the stop has ended
         try:
             tasks = self.task_map.grouped(partitions)
             while tasks.keys() & self._arriving.keys():
@@ -299,9 +302,12 @@ class RegionDriver(RebalanceHooks):
         self._lineage.placed(starts)
         new = {task: start for task, start in response.starts.items() if task not in live}
         lineage = response.view.past.lineage
-        if evidence := self.states.fence(new, TaskTerm(lineage, response.term)):
+        evidence = self.states.fence(new, TaskTerm(lineage, response.term))
+        if evidence or (new and self.states.latest_term > response.term):
             # If this process was stopped since the response, later owners have gone on.
-            check_witnesses(evidence, self.coordinator.watch()[1])
+            record, view = self.coordinator.watch()
+            check_witnesses(evidence, view)
+            check_term(self.states.latest_term, record.term)
         self.states.start(new, lineage, self.coordinator.state)
         self._arriving |= {
             task: {one: starts.pop(one) for one in new[task].offsets} for task in response.arriving & new.keys()
@@ -488,10 +494,20 @@ class RegionDriver(RebalanceHooks):
             case rd.GoBack():
                 return self._go_back()
             case rd.TakeCut(offsets):
+                self._step(ev.PositionsRead(self._read_to(offsets)))
                 self.states.take_cut(self._offsets(offsets))
                 return ev.CutTaken()
             case rd.Contribute(barrier):
                 return self._contribute(barrier)
+
+    def _read_to(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
+        """The consumer's positions, as far as they are known."""
+        found = {}
+        for partition, at in positions.items():
+            with suppress(KohortError):  # not known yet, or in a log that the next poll reports
+                here = self.consumer.position_of(partition, 0.0)
+                found[partition] = at._replace(offset=here.offset, leader_epoch=here.leader_epoch)
+        return found
 
     def _look(self) -> MembershipView:
         return self.coordinator.look(self._ticket)

@@ -454,6 +454,18 @@ class RegionMember:
         if self.offsets.unplaced:
             self._void("a partition has no start", forced=True)
 
+    def _on_positions_read(self, event: ev.PositionsRead) -> None:
+        """Move behind records that no handler gets. Retention removes them, which is no loss of data."""
+        waiting = self._buffer.partitions
+        known = self.offsets.positions()
+        self.offsets.place(
+            {
+                one: at
+                for one, at in event.positions.items()
+                if one not in waiting and one in known and at.offset > known[one].offset
+            }
+        )
+
     def _on_cut_taken(self, _event: ev.CutTaken) -> None:
         self._responded()
         self._cut_positions = self.offsets.positions()
@@ -688,6 +700,7 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Looked: RegionMember._on_looked,
     ev.ResetGranted: RegionMember._on_reset_granted,
     ev.WentBack: RegionMember._on_went_back,
+    ev.PositionsRead: RegionMember._on_positions_read,
     ev.CutTaken: RegionMember._on_cut_taken,
     ev.SnapshotsWritten: RegionMember._on_written,
     ev.Contributed: RegionMember._on_contributed,

@@ -78,6 +78,7 @@ class SqlSink:
                 f"unknown on_refused {on_refused!r}", hint=" or ".join(get_args(OnRefused)), setting="on_refused"
             )
         self.refused_total = 0
+        self.latest_term = 0  # in a row of the last `take`
         self._retry_timeout_s = retry_timeout_s
         self._patience_s = retry_timeout_s
         self._on_refused = on_refused
@@ -124,9 +125,11 @@ class SqlSink:
         found: dict[TaskId, Witness] = {}
 
         def take(cursor: Any) -> None:
+            self.latest_term = 0
             for task in sorted(tasks):
                 cursor.execute(taking, (*self._key(task), *term, *NO_COMMIT))
-                _owner, note = self._noted(cursor, task)
+                owner, note = self._noted(cursor, task)
+                self.latest_term = max(self.latest_term, owner.number)
                 if note != NO_COMMIT:
                     found[task] = note
 

@@ -163,6 +163,11 @@ class TaskStates:
         """Have the sinks take these tasks. Returns what they know of earlier commits."""
         return [note for sink in self._sinks.values() if tasks for note in sink.take(tasks, term).values()]
 
+    @property
+    def latest_term(self) -> int:
+        """The latest term that a sink had when it took tasks, of an owner of the same lineage; 0 if none is known."""
+        return max((getattr(sink, "latest_term", 0) for sink in self._sinks.values()), default=0)
+
     def start(self, starts: Mapping[TaskId, TaskStart], lineage: str, load: Load) -> None:
         """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due.
 

@@ -42,6 +42,10 @@ class Witness(NamedTuple):
         shared = (min(ours[one], theirs[one], self.sequence) for one in ours.keys() & theirs.keys())
         return at.sequence <= max(shared, default=-1)
 
+    def is_related(self, other: "Witness") -> bool:
+        """True if both are of one history of a region, up to some checkpoint. It raises no error."""
+        return not self._ends.keys().isdisjoint(other._ends)
+
     @property
     def _ends(self) -> dict[str, int]:
         """The last sequence of this lineage, and of each that it names."""
@@ -85,6 +89,18 @@ def check_witnesses(witnesses: Iterable[Witness], view: MembershipView) -> None:
                 )
         else:
             _check_ahead(one.sequence, view)
+
+
+def check_term(known: int, term: int) -> None:
+    """Raise StoreWentBack if the store's `term` is lower than one that a sink knows, which was read first."""
+    if known > term:
+        # Its next owners would have terms that the sink takes for those of former ones, and leaves out.
+        raise StoreWentBack(
+            "the store lacks the start of a task that a sink has: an older copy took its place",
+            hint=_HINT,
+            term=term,
+            known_term=known,
+        )
 
 
 def check_memory(known: StorePast, newest: int, view: MembershipView) -> None:

@@ -434,7 +434,7 @@ class SimConsumer:
     def topic_id(self, topic: str) -> UUID:
         return self.world.log.topic_id
 
-    def position_of(self, partition: TopicPartition) -> RegionPosition:
+    def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> RegionPosition:
         return self.positions[partition]
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:

@@ -95,7 +95,7 @@ class HandConsumer:
     def topic_id(self, topic: str) -> UUID:
         return self.ids[topic]
 
-    def position_of(self, partition: TopicPartition) -> Where:
+    def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Where:
         if partition not in self.positions:
             raise OperationTimeout("not known yet")
         return Where(self.positions[partition], self.epochs[partition])

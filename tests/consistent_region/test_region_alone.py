@@ -11,7 +11,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from kohort import ConsistentRegion, Consumer, TopicPartition
+from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.consistent_region import OperatorDriven, Periodic, SqliteState
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, RegionError
@@ -150,6 +150,26 @@ def test_retention_past_the_checkpoint_is_data_loss_and_never_a_silent_gap(alone
     with alone.running(on_data_loss="earliest"):
         alone.wait({0: 20, 1: 0})
     assert [at for part, at, _ in alone.seen() if part == 0] == [*range(10), *range(15, 20)]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("CR-73")
+def test_retention_of_records_of_aborted_transactions_is_no_data_loss(alone: Alone) -> None:
+    alone.produce(0, b"0")
+    with Producer(alone.bootstrap, transactional_id=alone.topic) as producer, alone.running():
+        alone.wait({0: 1, 1: 0})
+        producer.begin()
+        producer.send(alone.topic, b"aborted", partition=0)
+        producer.flush()
+        producer.abort()
+        alone.wait({0: 3, 1: 0})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": alone.bootstrap})
+    for done in admin.delete_records([confluent_kafka.TopicPartition(alone.topic, 0, -1)]).values():
+        done.result(120)
+    alone.produce(0, b"3")
+    with alone.running():
+        alone.wait({0: 4, 1: 0})
+    assert alone.seen() == [(0, 0, b"0"), (0, 3, b"3")]
 
 
 @pytest.mark.broker

@@ -455,6 +455,33 @@ def test_epochs_follow_the_handled_record_and_not_the_fetched_one() -> None:
     assert hand.manifest_positions()[P0] == RegionPosition(6, 5, UUID(int=1))
 
 
+def test_a_checkpoint_is_behind_records_that_no_handler_gets_but_not_behind_those_that_wait() -> None:
+    """Ends of transactions and records of aborted ones. Retention removes them without a loss of data."""
+    hand = alone()
+    hand.conductor.records_a_turn = 1
+    hand.consumer.positions[P1] = 7
+    hand.consumer.epochs[P1] = 4
+    hand.reads(P0, 2, 3, 4)
+    assert hand.member.queued == 2
+    hand.consumer.positions[P0] = 9
+    hand.checkpoint()
+    found = hand.manifest_positions()
+    assert found == {P0: RegionPosition(3, 0, UUID(int=1)), P1: RegionPosition(7, 4, UUID(int=1))}
+    hand.turn()
+    assert {one: at.offset for one, at in hand.consumer.committed_now.items()} == {P0: 3, P1: 7}
+    hand.until(lambda: hand.member.queued == 0 and not hand.member.permit_out)
+    hand.checkpoint()
+    assert hand.manifest_positions()[P0].offset == 9
+    assert hand.state["0"] == [0, 1, 2, 3, 4]
+
+
+def test_a_position_that_is_not_known_is_that_of_the_last_record() -> None:
+    hand = alone()
+    del hand.consumer.positions[P1]
+    hand.checkpoint()
+    assert hand.manifest_positions()[P1].offset == 0
+
+
 @pytest.mark.proves("CR-74", "I19")
 def test_an_assignment_starts_with_the_epoch_of_the_checkpoint() -> None:
     hand = alone()

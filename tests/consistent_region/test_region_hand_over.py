@@ -289,6 +289,16 @@ def test_a_task_that_could_not_be_handed_over_costs_no_other_task() -> None:
     assert a.coordinator.record().epoch == 0
 
 
+def test_a_member_that_has_stopped_renews_no_lease_when_its_consumer_closes() -> None:
+    hand = Hand(MemoryStore(), hand_over=True)
+    hand.assigned(P0, P1)
+    hand.turn(3)
+    hand.conductor.stop()
+    hand.revoked()
+    assert not hand.coordinator.record().members["a"].here(hand.now, 30.0)
+    hand.coordinator.accept_store()  # as operators do once all members are stopped
+
+
 def test_what_stays_is_read_on_while_others_move() -> None:
     """A cooperative consumer goes on giving out what it keeps between letting go and the next assignment."""
     rig = Rig(RegionSettings(hand_over=True)).reading(*recs(R0, 0, 1), *recs(R1, 0, 1), starts={R0: 0, R1: 0})

@@ -57,6 +57,11 @@ from kohort.consistent_region.witness import continued
 from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.end_txn import EndTxnResponse
+from kohort.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker, RealPostgres
 from kohort.testing.fake_broker import Answer, Drop
@@ -709,6 +714,54 @@ def test_records_of_an_accepted_checkpoint_are_not_written_again() -> None:
             sink.commit(due(sink), at)
             sink.close()
         assert committed(broker.bootstrap, "out") == [b"x", b"y"]
+
+
+def test_a_task_in_kafka_that_another_region_has_written_is_not_written_again() -> None:
+    """Two regions of one name and group, or a member that stood still while an operator accepted an empty store."""
+    with FakeBroker(topics={"out": 1}) as broker:
+        first, second = (KafkaSink(broker.bootstrap, "out", linger_ms=0) for _ in range(2))
+        for sink in (first, second):
+            sink.open(place())
+            sink.take([T0], TaskTerm("of any", 1))
+
+        def commit(sink: KafkaSink, at: Witness) -> None:
+            effects = packed(b"%d of %s" % (at.sequence, at.lineage.encode()), None, (), None, None)
+            sink.commit([DueEffects(T0, [effects], {})], at)
+
+        commit(first, AT)
+        commit(second, Witness("another", 1))
+        with pytest.raises(FencedError, match=r"another region has written the task.*task=0"):
+            commit(first, Witness(LINEAGE, 2))
+        for sink in (first, second):
+            sink.close()
+        assert committed(broker.bootstrap, "out") == [b"1 of 5f", b"1 of another"]
+
+
+def test_records_for_a_cluster_that_lacks_the_input_are_written_without_its_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its brokers respond UNKNOWN_TOPIC_OR_PARTITION, which is retriable."""
+    monkeypatch.setattr("kohort.consistent_region.kafka_sink.OFFSETS_S", 0.3)
+
+    def unknown(call: Any) -> Answer | None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        part = TxnOffsetCommitResponsePartition(partition_index=P0.partition, error_code=code)
+        topic = TxnOffsetCommitResponseTopic(name=P0.topic, partitions=(part,))
+        return Answer(TxnOffsetCommitResponse(topics=(topic,))) if call.request.group_id == "g" else None
+
+    with FakeBroker(topics={"out": 1}) as broker:
+        refused = broker.control("TxnOffsetCommit", unknown)
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+        sink.open(SinkPlace("r", "g", lambda: ConsumerGroupMetadata("g", 7, "a member")))
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        requests = []
+        for sequence in (1, 2):
+            effects = packed(b"%d" % sequence, None, (), None, None)
+            sink.commit([DueEffects(T0, [effects], positions(sequence))], Witness(LINEAGE, sequence))
+            requests.append(refused.calls)
+        sink.close()
+        assert committed(broker.bootstrap, "out") == [b"1", b"2"]
+    assert requests[0] == requests[1] > 0
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:

@@ -202,6 +202,23 @@ def test_a_member_that_stood_still_before_it_took_its_tasks_is_not_ended_by_the_
     assert hand.state == {"0": [0, 1, 2]}
 
 
+def test_a_store_that_lost_the_starts_of_tasks_is_refused_by_the_terms_of_a_sink(tmp_path: Path) -> None:
+    """Its next owners would have earlier terms, so that the sink would leave out their effects without an error."""
+    store, database = MemoryStore(), tmp_path / "out.db"
+    last = Paying(store, database)
+    last.reads(P0, 0)
+    last.checkpoint()
+    last.ends()
+    copy = copied(store)
+    for _ in range(2):
+        last = Paying(store, database, last)
+        assert last.member.state in READING
+        last.ends()
+    store._values = copy
+    with pytest.raises(StoreWentBack, match=r"lacks the start of a task.*older copy"):
+        Paying(store, database, last)
+
+
 class LateNotice(MemoryStore):
     """A store of which no notification comes while it is `late`."""
 
