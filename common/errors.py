@@ -6,7 +6,7 @@ An error says what happened, where, and what to do. *Where* is given as keywords
 
 from collections.abc import Mapping
 
-from kohort.common.foreign_text import cut, escaped
+from kohort.common.foreign_text import cut, cut_inside, escaped
 
 MOST_MESSAGE_CHARACTERS = 2_000
 
@@ -19,10 +19,11 @@ class KohortError(Exception):
     """
 
     several_lines = False
-    """True if line breaks of the message are kept."""
+    """True if line breaks of the message are kept, and the end of a long message, which may be that of a log."""
 
     def __init__(self, message: str, *, hint: str | None = None, **place: object) -> None:
-        self.message = message = cut(escaped(message, lines=self.several_lines), MOST_MESSAGE_CHARACTERS)
+        shortened = cut_inside if self.several_lines else cut
+        self.message = message = shortened(escaped(message, lines=self.several_lines), MOST_MESSAGE_CHARACTERS)
         self.hint = None if hint is None else cut(escaped(hint), MOST_MESSAGE_CHARACTERS)
         self.place: Mapping[str, object] = {name: value for name, value in place.items() if value is not None}
         super().__init__(message)
@@ -38,8 +39,8 @@ class KohortError(Exception):
 
 
 def _rebuild(kind: type[KohortError], message: str, hint: str | None, place: dict[str, object]) -> KohortError:
-    error = kind.__new__(kind)
-    KohortError.__init__(error, message, hint=hint, **place)
+    error = kind.__new__(kind, message)
+    error.message, error.hint, error.place = message, hint, place  # cut already
     return error
 
 

@@ -49,6 +49,13 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters)"
 
 
+def cut_inside(text: str, most: int) -> str:
+    """As `cut`, but the end of the text is kept, and a part of its begin."""
+    head = most // 4
+    left_out = len(text) - most
+    return text if left_out <= 0 else f"{text[:head]}... ({left_out} characters left out) ...{text[head - most :]}"
+
+
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
     """`text` with every secret as `***`, also where it is quoted for a URL, in hex or within base64.
 

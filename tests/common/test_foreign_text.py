@@ -12,6 +12,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import MOST_CHARACTERS, cut, escaped, exception_text, scrubbed
 from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError
+from kohort.testing import BrokerStartError
 from tests.support.unprintable_error import UnprintableError
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
@@ -42,6 +43,17 @@ def test_an_exception_whose_text_raises_has_its_kind_for_a_text() -> None:
 def test_a_long_text_is_cut_with_a_note() -> None:
     assert cut("a" * MOST_CHARACTERS) == "a" * MOST_CHARACTERS
     assert cut("a" * 30_000) == "a" * 300 + "... (29700 more characters)"
+
+
+def test_the_end_of_a_log_in_an_error_is_kept_and_is_the_same_elsewhere() -> None:
+    error = BrokerStartError("it ended:\n" + "a line\n" * 3_000 + "the cause", node=1)
+    assert error.message.startswith("it ended:\na line\n")
+    assert error.message.endswith("a line\nthe cause")
+    assert " characters left out) ..." in error.message
+    assert len(error.message) < 2_100
+    for one in (error, KohortError("x" * 5_000, hint="y" * 5_000, topic="t")):
+        copy = pickle.loads(pickle.dumps(one))
+        assert (str(copy), copy.args, copy.hint, copy.place) == (str(one), one.args, one.hint, one.place)
 
 
 @given(secret=st.text(min_size=3, max_size=30), before=st.binary(max_size=5), after=st.binary(max_size=5))
