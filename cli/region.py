@@ -272,8 +272,8 @@ def _confirm(confirmed: bool, prompt: str) -> None:
 def _opened(coordinator: str, group: str | None) -> Iterator[RegionCoordinator]:
     path = coordinator.removeprefix(SQLITE)
     if path and path != coordinator and not Path(path).exists():
-        raise KohortError("no such coordinator", path=path)  # opening would create an empty one
-    store = open_store(coordinator)
+        raise KohortError("no such coordinator", path=path)
+    store = open_store(coordinator, create=False)
     try:
         yield _region(store, group)
     finally:

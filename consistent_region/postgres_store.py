@@ -22,7 +22,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from kohort.consistent_region.errors import CoordinatorUnavailable
+from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
 from kohort.consistent_region.postgres_session import PostgresSession
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.urls import conninfo
@@ -52,9 +52,10 @@ class PostgresStore:
     """A store for many processes on many hosts. `url`: as for libpq,
     `postgresql://user:password@host:5432/database?...`.
 
-    Missing tables are created. `timeout_s` limits every wait for the server: connecting, a lock, a response. A
-    connection belongs to the process that opened it, and a forked child opens its own. It must be a session of its own:
-    a pooler that shares sessions between transactions breaks LISTEN.
+    Missing tables are created; with `create=False` they raise ConfigurationError at the first transaction. `timeout_s`
+    limits every wait for the server: connecting, a lock, a response. A connection belongs to the process that opened
+    it, and a forked child opens its own. It must be a session of its own: a pooler that shares sessions between
+    transactions breaks LISTEN.
 
     A server on another host is reached by TLS, unless the URL or the environment has another `sslmode`. The default,
     `require`, does not check the certificate. `sslmode=verify-full` with `sslrootcert` does.
@@ -62,12 +63,13 @@ class PostgresStore:
     Raises ConfigurationError for a URL that libpq cannot read.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 5.0, create: bool = True) -> None:
         given = conninfo(url)
         self.where = " ".join(f"{name}={given[name]}" for name in ("host", "port", "dbname") if given.get(name))
         given = {**given, "connect_timeout": max(round(timeout_s), 2), "application_name": "kohort"}
         self._conninfo = make_conninfo("", **given)
         self._timeout_s = timeout_s
+        self._create = create
         self._lock = threading.RLock()
         self._connection: PostgresSession | None = None
         self._listener: PostgresSession | None = None
@@ -225,12 +227,24 @@ class PostgresStore:
             self._forget_if_forked()
             connection = self._connected()
             try:
-                _make_tables(connection)
+                self._make_tables(connection)
             except BaseException:
                 connection.close()
                 raise
             self._connection = connection
         return self._connection
+
+    def _make_tables(self, connection: "PostgresSession") -> None:
+        found = connection.execute("SELECT to_regclass('kohort_region'), to_regclass('kohort_region_lock')").fetchone()
+        if found is not None and None not in found:
+            return
+        if not self._create:
+            raise ConfigurationError(
+                "the database has no region", hint="name the coordinator that the members use", where=self.where
+            )
+        with connection.transaction():  # even with IF NOT EXISTS, by two at once it is an error
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+            connection.execute(_SCHEMA)
 
     def _listen(self) -> None:
         """Receive notifications. Opens the listener if there is none."""
@@ -284,15 +298,6 @@ class PostgresStore:
 
 
 _INHERITED: Final[list[psycopg.Connection[Any]]] = []
-
-
-def _make_tables(connection: PostgresSession) -> None:
-    found = connection.execute("SELECT to_regclass('kohort_region'), to_regclass('kohort_region_lock')").fetchone()
-    if found is not None and None not in found:
-        return
-    with connection.transaction():  # even with IF NOT EXISTS, by two at once it is an error
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-        connection.execute(_SCHEMA)
 
 
 def _payload(group: str) -> str:

@@ -126,6 +126,7 @@ _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
     kind TEXT NOT NULL, "group" TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (kind, "group", name)
 ) WITHOUT ROWID"""
+_FIND_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kohort_region'"
 
 
 def file_at(path: str | Path) -> tuple[int, int] | None:
@@ -141,11 +142,13 @@ class SqliteStore:
     """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
     A connection belongs to the process that opened it, and a forked child opens its own. An open file that was
-    unlinked or replaced is noticed at the next transaction, which raises StoreLost.
+    unlinked or replaced is noticed at the next transaction, which raises StoreLost. `create=False` changes no file that
+    is not a store: its first transaction raises ConfigurationError.
     """
 
-    def __init__(self, path: str | Path, *, timeout_s: float = 5.0) -> None:
+    def __init__(self, path: str | Path, *, timeout_s: float = 5.0, create: bool = True) -> None:
         self.path = Path(path)
+        self._create = create
         self._timeout_s = timeout_s
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -257,19 +260,34 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         until = time.monotonic() + self._timeout_s
-        with suppress(OSError), open(self.path, "ab", opener=opener):
-            pass  # states of members are in it, so only its owner may read it; SQLite would apply the umask
-        connection = sqlite3.connect(self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False)
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
-                connection.execute(_SCHEMA)
-            except sqlite3.OperationalError as problem:
-                # The change to WAL is refused at once while another opens the file: SQLite's own timeout is not for it.
-                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                    connection.close()
-                    raise
+        if self._create:
+            with suppress(OSError), open(self.path, "ab", opener=opener):
+                pass  # states of members are in it, so only its owner may read it; SQLite would apply the umask
+        where = str(self.path) if self._create else f"{self.path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            where, timeout=self._timeout_s, isolation_level=None, check_same_thread=False, uri=not self._create
+        )
+        try:
+            while not self._is_set_up(connection, until):
                 time.sleep(REOPENED_AFTER_S)
-            else:
-                return connection
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_set_up(self, connection: sqlite3.Connection, until: float) -> bool:
+        """Set up the connection. False if it must be tried again."""
+        try:
+            if not self._create and not connection.execute(_FIND_TABLE).fetchall():
+                raise ConfigurationError(
+                    "the file has no region", hint="name the coordinator that the members use", path=self.path
+                )
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(_SCHEMA)
+        except sqlite3.OperationalError as problem:
+            # The change to WAL is refused at once while another opens the file: SQLite's own timeout is not for it.
+            if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            return False
+        return True

@@ -298,6 +298,16 @@ def test_large_states_and_odd_names_come_back(opened: Opened) -> None:
         assert books.groups() == [coordinator.group]
 
 
+def test_a_database_without_a_region_is_left_as_it_is(url: str) -> None:
+    store = PostgresStore(url, create=False)
+    with pytest.raises(ConfigurationError, match="the database has no region"), store.read():
+        store.groups()
+    store.close()
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT to_regclass('kohort_region'), to_regclass('kohort_region_lock')").fetchone()
+    assert found == (None, None)
+
+
 def test_a_child_after_a_fork_opens_its_own(opened: Opened) -> None:
     coordinator = region(opened())
     coordinator.register("a")

@@ -3,7 +3,9 @@
 import json
 import logging
 import math
+import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -456,3 +458,25 @@ def test_the_command_refuses_what_is_not_there(url: str, tmp_path: Path, capsys:
     empty.touch()
     assert main(["region", "status", f"sqlite:///{empty}"]) == 1
     assert "has no region" in capsys.readouterr().err
+    assert empty.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["other.db", "a file?mode=memory&x=%41#.db"])
+def test_no_command_changes_a_database_of_another_program(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE theirs (name TEXT)")
+        other.commit()
+    before, there = path.read_bytes(), sorted(tmp_path.iterdir())
+    for command, *options in (
+        ("status",),
+        ("checkpoints",),
+        ("inspect", "1"),
+        ("reset", "--to", "0", "-y"),
+        ("begin", "--anew", "-y"),
+    ):
+        assert main(["region", command, f"sqlite:///{path}", *options]) == 1
+        assert "the file has no region" in capsys.readouterr().err
+    assert (path.read_bytes(), sorted(tmp_path.iterdir())) == (before, there)
