@@ -7,8 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import dpkt
 
@@ -100,42 +99,41 @@ class _Flow:
     streams: dict[str, _Stream] = field(default_factory=dict)  # by sender
 
 
-def frames_of_pcap(path: Path) -> Iterator[Captured]:
+def frames_of_pcap(file: BinaryIO) -> Iterator[Captured]:
     """Yield the Kafka frames of a pcap or pcapng file, in the order in which their last bytes were captured.
 
     The side that opened a connection is the client. If the opening was not captured, the higher port is.
     """
-    with path.open("rb") as file:
-        try:
-            reader = dpkt.pcap.UniversalReader(file)
-        except (dpkt.UnpackError, ValueError) as error:
-            raise KohortError(f"not a packet capture: {error}", path=path) from None
-        link = reader.datalink()
-        flows: dict[frozenset[str], _Flow] = {}
-        began: float | None = None
-        for when, packet in _packets(reader):
-            began = when if began is None else began
-            segment = _tcp(link, packet)
-            if segment is None:
-                continue
-            sender, receiver, tcp = segment
-            key = frozenset((sender, receiver))
-            opening = bool(tcp.flags & dpkt.tcp.TH_SYN)
-            if opening and not tcp.flags & dpkt.tcp.TH_ACK:
-                flows[key] = _Flow(sender, receiver)
-            flow = flows.get(key)
-            if flow is None:
-                client, broker = sorted((sender, receiver), key=_port, reverse=True)
-                flow = flows[key] = _Flow(client, broker)
-            stream = flow.streams.setdefault(sender, _Stream())
-            if opening:
-                stream.next_sequence = (tcp.seq + 1) & 0xFFFFFFFF
-            if not tcp.data:
-                continue
-            data = stream.push(tcp.seq, bytes(tcp.data))
-            feed = flow.conversation.request_bytes if sender == flow.client else flow.conversation.response_bytes
-            for said in feed(data):
-                yield Captured(when - began, flow.client, flow.broker, said)
+    try:
+        reader = dpkt.pcap.UniversalReader(file)
+    except (dpkt.UnpackError, ValueError) as error:
+        raise KohortError(f"not a packet capture: {error}", path=getattr(file, "name", None)) from None
+    link = reader.datalink()
+    flows: dict[frozenset[str], _Flow] = {}
+    began: float | None = None
+    for when, packet in _packets(reader):
+        began = when if began is None else began
+        segment = _tcp(link, packet)
+        if segment is None:
+            continue
+        sender, receiver, tcp = segment
+        key = frozenset((sender, receiver))
+        opening = bool(tcp.flags & dpkt.tcp.TH_SYN)
+        if opening and not tcp.flags & dpkt.tcp.TH_ACK:
+            flows[key] = _Flow(sender, receiver)
+        flow = flows.get(key)
+        if flow is None:
+            client, broker = sorted((sender, receiver), key=_port, reverse=True)
+            flow = flows[key] = _Flow(client, broker)
+        stream = flow.streams.setdefault(sender, _Stream())
+        if opening:
+            stream.next_sequence = (tcp.seq + 1) & 0xFFFFFFFF
+        if not tcp.data:
+            continue
+        data = stream.push(tcp.seq, bytes(tcp.data))
+        feed = flow.conversation.request_bytes if sender == flow.client else flow.conversation.response_bytes
+        for said in feed(data):
+            yield Captured(when - began, flow.client, flow.broker, said)
 
 
 def _packets(reader: Any) -> Iterator[tuple[float, bytes]]:

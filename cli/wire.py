@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,19 +200,24 @@ def _broker_versions(cluster: ConnectionOptions) -> dict[int, tuple[int, int]]:
 
 
 def _frames(source: str, responses: Api | None, version: int | None) -> Iterator[Shown]:
-    path = Path(source)
     if source == "-":
         data = sys.stdin.buffer.read()
-    elif len(source) < 4096 and path.is_file():
-        with path.open("rb") as file:
-            if is_pcap(file.read(4)):
-                yield from (_captured(each) for each in frames_of_pcap(path))
-                return
-        data = path.read_bytes()
+    elif os.path.exists(source) and not os.path.isdir(source):  # `Path.exists` raises for a long frame in hex
+        with open(source, "rb") as file:
+            if file.seekable():  # not a pipe, such as <(ssh host tcpdump ...)
+                if is_pcap(file.read(4)):
+                    file.seek(0)
+                    yield from map(_captured, frames_of_pcap(file))
+                    return
+                file.seek(0)
+            data = file.read()
     elif source.startswith(("/", "./", "../", "~")):  # frames begin with a smaller length
         raise KohortError("there is no such file", path=source)
     else:
         data = literal(source)
+    if is_pcap(data):
+        yield from map(_captured, frames_of_pcap(BytesIO(data)))
+        return
     if data.lstrip()[:1] == b"{":
         yield from (_taped(each) for each in tape.read(data.decode(errors="replace").splitlines()))
         return
@@ -251,7 +258,7 @@ def _taped(each: Taped) -> Shown:
 
 
 def _api(name: str) -> Api:
-    key: int | str = int(name) if name.isdigit() else name
+    key: int | str = int(name) if name.isdecimal() else name
     if key not in API:
         raise KohortError(f"no API {name!r}", hint="run `kohort wire apis` for a list")
     return API[key]

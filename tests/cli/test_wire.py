@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,7 @@ def test_what_is_no_frame(capsys: pytest.CaptureFixture[str], wrong: str, says: 
 
 
 def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     request = heartbeat()
     client, broker = 40_000, 9092
@@ -108,13 +110,20 @@ def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
         writer.writepkt(bytes(frame), ts=1_000_000 + number)
     path = tmp_path / "heartbeat.pcap"
     path.write_bytes(buffer.getvalue())
+    whole = buffer.getvalue()
     code, out, _ = run(capsys, "explain", str(path), "--summary")
     assert code == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(whole)))
+    assert run(capsys, "explain", "-", "--summary") == (0, out, "")
+    os.mkfifo(tmp_path / "pipe")
+    writer_of_pipe = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(whole,))
+    writer_of_pipe.start()
+    assert run(capsys, "explain", str(tmp_path / "pipe"), "--summary") == (0, out, "")
+    writer_of_pipe.join()
     assert [line.split("  ")[1:3] for line in out.splitlines()] == [
         ["127.0.0.1:40000 -> 127.0.0.1:9092", f"Heartbeat request v3, {len(request)} bytes"],
         ["127.0.0.1:9092 -> 127.0.0.1:40000", f"Heartbeat response v3, {len(RESPONSE)} bytes"],
     ]
-    whole = buffer.getvalue()
     path.write_bytes(whole[: whole.rindex(RESPONSE) - 60])  # within the header of the last packet
     code, out, error = run(capsys, "explain", str(path), "--summary")
     assert (code, len(out.splitlines())) == (1, 1)
@@ -229,6 +238,20 @@ def test_apis_beside_a_brokers(broker: SelectedBroker, capsys: pytest.CaptureFix
 
 def test_a_file_that_is_not_there_is_no_base64(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "explain", "/nowhere/frames")
+    assert code == 1
+    assert "there is no such file" in err
+
+
+@pytest.mark.parametrize("length", [300, 5_000])
+def test_a_frame_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str], length: int) -> None:
+    frame = WireConnection("me").send("Heartbeat", 3, HEARTBEAT | {"member_id": "m" * length})[1]
+    code, out, err = run(capsys, "explain", frame.hex(), "--summary")
+    assert (code, err) == (0, "")
+    assert "Heartbeat request v3" in out
+
+
+def test_a_folder_is_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, "explain", str(tmp_path))
     assert code == 1
     assert "there is no such file" in err
 
