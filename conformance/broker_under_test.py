@@ -21,6 +21,8 @@ from kohort.conformance.broker_client import ANYONE, Access, BrokerClient
 from kohort.conformance.broker_control import Operator
 from kohort.conformance.errors import Blocked, CheckEnd, MissingResponse, PeerClosed, TargetUnreachable
 from kohort.conformance.retry_timing import Expected
+from kohort.network.errors import ConfigError
+from kohort.network.settings_table import split_address
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode, error_name
 
@@ -95,7 +97,7 @@ class BrokerUnderTest:
         """Connect to the first address that responds. Raises TargetUnreachable with a probable reason."""
         failures = []
         for entry in bootstrap.split(","):
-            host, port = parse_address(entry.strip())
+            host, port = _address(entry)
             try:
                 return await cls._reach(host, port, access, stranger, f"{prefix}-{secrets.token_hex(4)}")
             except TargetUnreachable as error:
@@ -505,12 +507,12 @@ def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, obj
     return values
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def _address(text: str) -> tuple[str, int]:
     """Parse host:port, with [..] around an IPv6 host. Raises TargetUnreachable."""
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isdigit()):
-        raise TargetUnreachable(f"{text!r} is no address", hint="give it as HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return split_address(text)
+    except ConfigError as error:
+        raise TargetUnreachable(error.message, hint="use HOST:PORT, such as localhost:9092") from None
 
 
 def _forget(sent: bool, api: str, version: int, body: object) -> None:

@@ -162,7 +162,7 @@ def _patterns(text: str, checks: tuple[Check, ...]) -> tuple[Pattern, ...]:
     found: list[Pattern] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, version = entry.partition("@")
-        if version and not version.isdigit():
+        if version and not version.isdecimal():
             raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
         if not any(_matches(name, check.id) for check in checks):
             raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")

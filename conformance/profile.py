@@ -39,7 +39,7 @@ class Profile:
         try:
             with path.open("rb") as file:
                 data = tomllib.load(file)
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: also bytes that are not UTF-8
             raise ProfileError(f"the profile cannot be read: {error}", profile=path) from None
         unknown = set(data) - {"name", "deviation"}
         if unknown:
@@ -47,8 +47,9 @@ class Profile:
                 f"unknown keys: {', '.join(sorted(unknown))}", profile=path, hint="`name`, `[[deviation]]`"
             )
         deviations = []
-        for entry in data.get("deviation", ()):
-            if set(entry) - {"check", "versions", "reason"} or not entry.get("check") or not entry.get("reason"):
+        entries = data.get("deviation", [])
+        for entry in entries if isinstance(entries, list) else [entries]:
+            if not _is_deviation(entry):
                 raise ProfileError(
                     f"not a deviation: {entry}", profile=path, hint="it has `check`, `reason` and perhaps `versions`"
                 )
@@ -70,3 +71,11 @@ class Profile:
                 if result.verdict is CheckVerdict.PASS:
                     return replace(result, reason="passes, although the profile declares a deviation")
         return result
+
+
+def _is_deviation(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and {"check", "reason"} <= entry.keys() <= {"check", "versions", "reason"}
+        and all(isinstance(text, str) and text for text in entry.values())
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -99,19 +100,25 @@ class Report:
             subject = data["subject"]
             return cls(
                 subject=Subject(
-                    subject["address"],
-                    subject["name"],
+                    _text(subject["address"]),
+                    _text(subject["name"]),
                     subject["cluster_id"],
                     subject["brokers"],
                     {int(key): (low, high) for key, (low, high) in subject["ranges"].items()},
                     subject["features"],
                 ),
-                started=data["started"],
+                started=_text(data["started"]),
                 took_s=data["took_s"],
-                command=data["command"],
+                command=_text(data["command"]),
                 results=tuple(Result.from_json(entry) for entry in data["results"]),
-                ended_early=data["ended_early"],
+                ended_early=_text(data["ended_early"]),
                 left_behind=tuple(data["left_behind"]),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
             raise ConformanceError(f"this is no report: {error}", report=path) from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

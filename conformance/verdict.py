@@ -53,4 +53,8 @@ class Result:
     def from_json(cls, entry: dict[str, Any]) -> Result:
         frames = tuple(Frame.from_json(each) for each in entry.get("frames", ()))
         rest = {name: value for name, value in entry.items() if name not in ("frames", "verdict")}
+        kinds = dict.fromkeys(("version", "took_ms"), int)
+        for name, value in rest.items():
+            if not isinstance(value, kinds.get(name, str)):
+                raise TypeError(f"{name} is {value!r}")
         return cls(**rest, verdict=CheckVerdict(entry["verdict"]), frames=frames)

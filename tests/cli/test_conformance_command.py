@@ -47,3 +47,11 @@ def test_a_report_that_cannot_be_written_is_no_failure_of_the_broker(
 def test_a_broker_that_cannot_be_started_is_no_failure_of_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--start", "no-version", "--only", "D3a@4"]) == COULD_NOT_JUDGE
     assert "'no-version' is no version of Apache Kafka" in capsys.readouterr().err
+
+
+def test_a_profile_of_other_bytes_is_one_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_bytes(b'name = "\xff"')
+    code, errors = run(capsys, "--profile", str(profile))
+    assert code == COULD_NOT_JUDGE
+    assert "the profile cannot be read" in errors

@@ -64,12 +64,43 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert len(Report.load(path).results[0].frames) == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', "\x1f\x8b"])
-def test_what_is_no_report_is_one_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(text)
+PACKED = gzip.compress(WHOLE.dump().encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"format": 99}',
+        b"\x1f\x8b",
+        PACKED[:-20],
+        PACKED[:20] + bytes(20) + PACKED[40:],
+        PACKED[:-8] + bytes(8),
+        pytest.param(b"[" * 100_000, id="nested deeply"),
+        *(
+            WHOLE.dump().replace(right, wrong).encode()
+            for right, wrong in (
+                ('"address": "127.0.0.1:1"', '"address": null'),
+                ('"12": [', '"12": [1, '),
+                ('"results": [', '"results": [[], '),
+                ('"check": "D1a"', '"check": ["D1a"]'),
+                ('"version": -1', '"version": "-1"'),
+                ('"verdict": "pass"', '"verdict": "passed"'),
+            )
+        ),
+    ],
+)
+def test_what_is_no_report_is_one_error(tmp_path: Path, data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, path = tmp_path / "whole.json", tmp_path / "report.json"
+    whole.write_text(WHOLE.dump())
+    path.write_bytes(data)
+    assert data != whole.read_bytes()
     with pytest.raises(ConformanceError):
         Report.load(path)
+    assert main(["conformance", "compare", str(whole), str(path)]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_exit_codes() -> None:
@@ -212,11 +243,17 @@ def test_profile_accepts_what_it_names_and_no_more(tmp_path: Path) -> None:
         '[[deviation]]\ncheck = "A1"',
         '[[deviation]]\ncheck = "A1"\nreason = "r"\nversions = "x"',
         '[[deviation]]\ncheck = "A1"\nreason = "r"\nversion = "1"',
+        '[[deviation]]\ncheck = "A1"\nreason = "r"\nversions = 1',
+        '[[deviation]]\ncheck = ["A1"]\nreason = "r"',
+        "deviation = 5",
+        'deviation = ["A1"]',
+        'name = "\udcff"',
+        pytest.param("name = " + "[" * 50_000, id="nested deeply"),
     ],
 )
 def test_a_broken_profile_is_one_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "profile.toml"
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     with pytest.raises(ProfileError):
         Profile.load(path)
 
