@@ -24,6 +24,7 @@ from kohort.common.foreign_text import parsed_json
 from kohort.common.topic_partition import grouped
 
 KIND, VERSION = "group", 1
+MOST = (1 << 63) - 1  # an int64
 
 
 def to_json(group: GroupView) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def _row(value: object, path: str, fits: Any, what: str) -> Sequence[Any]:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
 
 
 def _is_text(value: object) -> bool:

@@ -65,6 +65,8 @@ def simulate(
 
     Example: kohort assign simulate --group billing -e join -b localhost:9092
     """
+    if page is not None and (not page.name or page.suffix.lower() == report.PICTURE_SUFFIX):
+        raise typer.BadParameter("use the path of an HTML file", param_hint="--report")
     document, used = _document(file, topic, members, racks, lag, cluster, group)
     if save is not None:
         with _writing(save):

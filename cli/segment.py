@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -126,6 +128,8 @@ def to_parquet(
         from pyarrow import parquet
     from kohort.fastpath.arrow import default_schema
 
+    if os.path.exists(target) and not os.path.isfile(target):  # the file would take the place of a device or a pipe
+        raise KohortError("the target is no file", path=target)
     part = target.with_name(f".{target.name}.part")
     written = 0
     try:
@@ -140,7 +144,8 @@ def to_parquet(
     except OSError as error:
         raise KohortError(f"cannot write: {error.strerror}", path=str(target)) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
     print(json.dumps({"records": written, "file": str(target)}) if as_json else f"{written} records -> {target}")
 
 

@@ -56,7 +56,7 @@ def _grow(document: Document, parts: list[str]) -> None:
     topic, count = _only(parts, 2, "grow")
     partitions = document["partitions"]
     before = partitions[_known(topic, partitions, "topic")]
-    if not count.isdigit() or int(count) <= before:
+    if not count.isdecimal() or int(count) <= before:
         raise BadEvent(f"a topic of {before} partitions grows to more, not {count or 'nothing'}", topic=topic)
     partitions[topic] = int(count)
     for name, fill in (("racks", []), ("lag", 0)):

@@ -18,10 +18,12 @@ from kohort.cli.assigning.simulation import SimulationResult, State
 from kohort.cli.terminal import cell
 from kohort.common.foreign_text import escaped
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.optional_libraries import needed
 
 #: Okabe and Ito's palette, for colour-blind readers.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
 MOST_MEMBERS_NAMED = 40
+PICTURE_SUFFIX = ".png"
 
 
 _COLUMNS = ("moves", "forced", "stop", "rounds", "skew", "far", "lag spread", "differ")
@@ -133,11 +135,13 @@ def to_json(outcomes: Sequence[SimulationResult], notes: Sequence[str]) -> dict[
 
 
 def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title: str, path: Path) -> list[Path]:
-    """Write `path` (self-contained HTML) and a PNG of the chart beside it. Returns both. Needs matplotlib."""
+    """Write `path` (self-contained HTML) and a PNG of the chart beside it. Returns both.
+
+    Raises KohortError without matplotlib.
+    """
     picture = draw(outcomes, title)
-    image = path.with_suffix(".png")
+    image = path.with_suffix(PICTURE_SUFFIX)
     path.parent.mkdir(parents=True, exist_ok=True)
-    image.write_bytes(picture)
     reported = "".join(f"<p class=note>{_shown(note)}</p>" for note in notes)
     tables = "".join(_html(outcome) for outcome in outcomes)
     encoded = base64.b64encode(picture).decode()
@@ -149,12 +153,14 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
         f"{tables}{reported}</html>\n",
         encoding="utf-8",
     )
+    image.write_bytes(picture)
     return [path, image]
 
 
 def draw(outcomes: Sequence[SimulationResult], title: str) -> bytes:
     """Return a PNG with the members' partitions by assignor, before (kept, given up) and after (kept, received)."""
-    import matplotlib
+    with needed("the picture of --report", "matplotlib"):
+        import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

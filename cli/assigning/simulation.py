@@ -213,7 +213,7 @@ def from_numbers(topics: Sequence[str], members: int, racks: int, lag: int) -> D
     partitions: dict[str, int] = {}
     for topic in topics:
         name, _, count = topic.rpartition(":")
-        if not name or not count.isdigit():
+        if not name or not count.isdecimal():
             raise BadEvent(f"{topic!r} is not NAME:PARTITIONS")
         partitions[name] = int(count)
     width = len(str(members))

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from kohort.admin import Admin
-from kohort.cli.demo import flights, producers, report
+from kohort.cli.demo import DemoFailed, flights, producers, report
 from kohort.cli.demo.group import Checkpoints, Crew, GroupAct
 from kohort.cli.demo.ledger import GroupHistory, Ledger
 from kohort.cli.demo.member import MemberTask
@@ -60,7 +60,10 @@ def demo(
         user = os.getuid() if hasattr(os, "getuid") else getpass.getuser()
         shared = Path(tempfile.gettempdir()) / f"kohort-demo-{user}"
         folder = private_folder(shared, hint="remove it, or name another folder with --folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoFailed(f"the folder cannot be made: {error.strerror}", folder=folder) from None
     topic = f"kohort-demo-{uuid.uuid4().hex[:8]}"
     rows, expected = flights.totals_of_rows(flights.flights(), at_least=records)
     say, group, at_hand = partial(print, flush=True), f"{topic}-readers", producers.installed()

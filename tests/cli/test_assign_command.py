@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -168,6 +169,9 @@ def test_a_saved_group_is_simulated_from_where_it_is(capsys: pytest.CaptureFixtu
         ([*SIX, "-e", "jion"], "did you mean 'join'"),
         ([*SIX, "-e", "leave:nobody"], "no member 'nobody'"),
         ([*SIX, "-e", "grow:t:3"], "grows to more"),
+        ([*SIX, "-e", "grow:t:²"], "grows to more"),
+        (["--topic", "t:²"], "NAME:PARTITIONS"),
+        ([*SIX, "--lag", str(2**63)], "9223372036854775808 is not a number of records"),
         ([*SIX, "-e", "grow:tt:30"], "did you mean 't'"),
         ([*SIX, "-e", "join:member-1"], "already"),
         ([*SIX, "-e", "join:a:b:c"], "too many parts"),
@@ -300,6 +304,22 @@ def test_a_live_group_is_read_with_its_lag(
         admin.reset_offsets(group, {TopicPartition(topic, 0): 0})
         with pytest.raises(GroupNotReadable, match="Empty"):
             read_group(admin, group)
+
+
+@pytest.mark.parametrize("where", ["/", ".", "plan.png", "plan.PNG"])
+def test_a_page_that_cannot_be_or_would_be_its_own_picture_is_a_usage_error(
+    where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["assign", "simulate", *SIX, "--no-java", "--report", where]) == 2
+    assert "--report" in capsys.readouterr().err
+
+
+def test_a_page_without_its_library_is_one_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["assign", "simulate", *SIX, "--no-java", "--report", str(tmp_path / "plan.html")]) == 1
+    assert capsys.readouterr().err.endswith("which is not installed; pip install matplotlib\n")
 
 
 @pytest.mark.parametrize("option", ["--save", "--report"])

@@ -90,6 +90,13 @@ def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
         admin.delete_topics(topic)
 
 
+def test_a_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = demo("--folder", str(tmp_path / "file"))
+    assert ended.returncode == 1
+    assert ended.stderr == f"kohort: error: the folder cannot be made: File exists (folder={tmp_path / 'file'})\n"
+
+
 def test_no_broker_at_the_address_is_one_error() -> None:
     ended = demo("--bootstrap", "127.0.0.1:1", "--records", "100")
     assert ended.returncode == 1

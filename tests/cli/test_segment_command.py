@@ -1,6 +1,7 @@
 """`kohort segment`: what a user sees of a log segment."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,31 @@ def test_a_broken_checksum_is_seen_and_read_around(
     assert main(["segment", "to-parquet", str(path), str(target), "--on-corrupt", "skip_batch"]) == 0
     assert "skipped: " in capsys.readouterr().err
     assert parquet.read_table(target)["offset"].to_pylist() == [9]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a pipe"])
+def test_parquet_takes_the_place_of_files_only(
+    kind: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "target"
+    if kind == "folder":
+        target.mkdir()
+    else:
+        os.mkfifo(tmp_path / "pipe" if kind != "pipe" else target)
+    if kind == "link to a pipe":
+        target.symlink_to(tmp_path / "pipe")
+    before = target.lstat()
+    assert main(["segment", "to-parquet", str(path), str(target)]) == 1
+    assert capsys.readouterr().err == f"kohort: error: the target is no file (path={target})\n"
+    assert target.lstat().st_mode == before.st_mode
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300])
+def test_parquet_without_a_usable_name_is_one_error(name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["segment", "to-parquet", str(path), name]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "Errno" not in error
 
 
 def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
