@@ -138,17 +138,18 @@ class Admin:
         """Remove members from a group, by member id or instance id; all members by default.
 
         Returns the removed members. A running dynamic member joins again; a static one is fenced permanently (KIP-345).
-        Classic groups only: a KIP-848 coordinator accepts only the removal of a static member.
+        A coordinator may refuse to remove dynamic members of a KIP-848 group. Share groups keep their members.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
-        driver = self._request_driver()
-        described = groups.describe_group(driver, _group(group))
+        described = self.describe_group(group)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         known = {name for one in chosen for name in (one.member_id, one.instance_id)}
         if wanted is not None and (strange := wanted - known):
             raise KohortError("the group has no such member", group=group, member=", ".join(sorted(strange)))
+        if chosen and described.type == share_groups.SHARE:
+            raise KohortError("members of a share group cannot be removed", hint="stop them", group=group)
         if chosen:
-            groups.remove_members(driver, group, chosen, reason)
+            groups.remove_members(self._request_driver(), group, chosen, reason)
         return chosen
 
     # --- offsets

@@ -90,7 +90,8 @@ def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) 
     waiting = sum(lag or 0 for lag in behind.values())
     say(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
     known = "started" if found.type == SHARE else "committed"
-    say(f"{known} in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
+    count = sum(_from(one) is not None for one in rows)
+    say(f"{known} in {_counted(count, 'partition')}, where {_waiting(waiting)}")
     if not found.members:
         say("no members")
         return
@@ -165,14 +166,14 @@ def reset(
         raise KohortError(problem, hint="--to earliest, or --file offsets.json")
     topics = frozenset(topic or ())
     with cluster.admin() as admin:
-        target = _where(admin, group, to, topics) if file is None else _of(topics, _from_file(file))
+        shares = any(one.group == group and one.type == SHARE for one in admin.list_groups())
+        target = _where(admin, group, shares, to, topics) if file is None else _of(topics, _from_file(file))
         if not target and file is not None:
             raise KohortError("the file has no offsets of these topics", path=file)
         if not target:
             raise KohortError(
                 "the group has no committed offsets of these topics", hint="name topics: --topic NAME", group=group
             )
-        shares = any(one.group == group and one.type == SHARE for one in admin.list_groups())
         planned = _share_changes(admin, group, target) if shares else admin.reset_offsets(group, target, dry_run=True)
         if not as_json:
             _print(("partition", "committed", "new", "moves"), [_change(one) for one in planned])
@@ -257,9 +258,13 @@ def _share_changes(admin: Admin, group: str, target: Mapping[TopicPartition, int
     ]
 
 
-def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
-    """Return the offset of `--to` for every partition of the topics, or that the group has committed."""
-    committed = {partition: at.offset for partition, at in admin.committed(group).items()}
+def _where(admin: Admin, group: str, shares: bool, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
+    """Return the offset of `--to` for every partition of the topics, or that the group has committed or started."""
+    committed = (
+        {one.partition: one.start_offset for one in admin.share_offsets(group) if one.start_offset is not None}
+        if shares
+        else {partition: at.offset for partition, at in admin.committed(group).items()}
+    )
     # Named topics include partitions without a commit. A member would reset these by its own setting.
     partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
     if to[0] in "+-" and to[1:].isdecimal():

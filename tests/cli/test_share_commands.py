@@ -85,6 +85,10 @@ def test_offsets_of_an_empty_share_group_are_reset_and_exported(fake: FakeBroker
     assert run("group", "lag", "jobs", "--json")["lag"] == 6
     run("group", "offsets", "reset", "jobs", "--to", "latest", "--topic", "work", "--dry-run", "--json")
     assert run("group", "lag", "jobs", "--json")["lag"] == 6
+    shifted = run("group", "offsets", "reset", "jobs", "--to", "+1", "--json")  # the partitions that it has started
+    assert [(one["before"], one["after"]) for one in shifted["offsets"]] == [(2, 3), (2, 3)]
+    assert run("group", "offsets", "reset", "jobs", "--to", "earliest", "--json")["offsets"][1]["after"] == 0
+    assert run("group", "lag", "jobs", "--json")["lag"] == 10
     run("group", "delete", "jobs", "--yes")
     assert "no such group" in run("group", "lag", "jobs", code=1)
 
@@ -119,6 +123,16 @@ def test_consume_accepts_no_record_for_a_file_that_it_may_not_complete(
     assert "--share excludes --parquet" in refused
     assert not file.exists()
     assert fake.calls_of("ShareAcknowledge") == fake.calls_of("ShareFetch") == []
+
+
+def test_a_member_that_cannot_be_removed_is_said_to_be_one(fake: FakeBroker, run: Run) -> None:
+    with ShareConsumer(fake.bootstrap, group="jobs") as consumer:
+        consumer.subscribe(["work"])
+        consumer.poll(PATIENCE_S)
+        error = run("group", "remove-members", "jobs", "--yes", code=1)
+        assert error == "kohort: error: members of a share group cannot be removed (group=jobs); stop them\n"
+        assert "no such member" in run("group", "remove-members", "jobs", "another", "--yes", code=1)
+    assert run("group", "remove-members", "jobs", "--yes", "--json") == {"group": "jobs", "removed": []}
 
 
 def test_the_admin_refuses_what_a_share_group_does_not_allow(fake: FakeBroker) -> None:
