@@ -628,7 +628,8 @@ cdef class Poller:
         try:
             if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
                 if found.request is not None:
-                    self.senders.append(found)
+                    # The request itself, too: once the socket is lent, the caller may serve it before this is sent.
+                    self.senders.append((found, found.request))
                 if found.core.has_updates:
                     if found.connection._in_flight:  # the caller waits for the next response
                         self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
@@ -730,11 +731,12 @@ cdef int _locks_of(list woken, PyThread_type_lock *locks) except -1:
 
 
 cdef int _requests_of(list senders, Outgoing *requests) except -1:
-    """The requests of the senders, which keep them until they are sent."""
+    """The requests of the senders, which must live until they are sent."""
     cdef _Registered one
+    cdef bytes request
     cdef int count = 0
-    for one in senders:
-        requests[count] = Outgoing(one.fd, PyBytes_AS_STRING(one.request), PyBytes_GET_SIZE(one.request), 0)
+    for one, request in senders:
+        requests[count] = Outgoing(one.fd, PyBytes_AS_STRING(request), PyBytes_GET_SIZE(request), 0)
         count += 1
     return count
 

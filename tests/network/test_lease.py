@@ -6,8 +6,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from selectors import EVENT_READ
 
 import pytest
 
@@ -242,6 +243,46 @@ def test_a_response_in_parts_counts_once(awaited: Peer) -> None:
     awaited.bodies = [b"more"]
     response = awaited.respond()
     receive(awaited, *(response[number : number + 1] for number in range(STEADY + 1)), response[STEADY + 1 :])
+
+
+class Beside(Peer):
+    """A peer of the same thread, whose response is handled while the request of another peer is not sent yet."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile = meanwhile
+        super().__init__(b"beside")
+
+    def follow_up(self, frame: memoryview, version: int, now: float) -> bytes | None:
+        self.meanwhile()
+        return super().follow_up(frame, version, now)
+
+
+@pytest.mark.parametrize("early", ["the end of the connection", "a part of the next response"])
+def test_a_caller_that_serves_a_socket_early_leaves_the_thread_its_request(early: str, awaited: Peer) -> None:
+    """The thread may lose the GIL between a response and the request that follows. The socket is lent meanwhile."""
+
+    def serve_early() -> None:
+        assert awaited.lease.size == 1
+        if early == "the end of the connection":
+            awaited.theirs.shutdown(socket.SHUT_WR)
+        else:
+            awaited.theirs.send(b"\0")
+        assert awaited.lease.wait(awaited.driver.bell.rings, 0.01)
+
+    beside = Beside(serve_early)
+    beside.driver.on_update = None
+    beside.poller.unregister(beside.ours)
+    awaited.poller.register(beside.ours, EVENT_READ, beside.owner)
+    awaited.bodies = [b"%d" % number for number in range(STEADY)]
+    for _ in range(STEADY - 1):
+        receive(awaited, awaited.respond())
+    awaited.theirs.recv(4096)
+    awaited.theirs.send(awaited.respond())
+    beside.theirs.send(beside.respond())
+    awaited.wait()
+    assert awaited.theirs.recv(4096).endswith(b"%d" % (STEADY - 1))
+    assert beside.theirs.recv(4096).endswith(b"beside")
+    beside.close()
 
 
 def test_a_ring_ends_the_wait_and_a_second_ring_is_harmless(peer: Peer) -> None:
