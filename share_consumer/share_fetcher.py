@@ -469,6 +469,8 @@ class ShareFetcher:
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
         size = acquired = 0
         for topic in response.responses:
+            if topic.topic_id not in self._names:  # it was not requested
+                continue
             for one in topic.partitions:
                 place = SharePartition(topic.topic_id, one.partition_index)
                 codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
@@ -476,7 +478,7 @@ class ShareFetcher:
                     self._on_partition_error(place, one.error_code, now)
                 else:
                     self._barred.pop(place, None)
-                if one.acquired_records and topic.topic_id in self._names:
+                if one.acquired_records:
                     ranges = tuple(
                         AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
                         for each in one.acquired_records

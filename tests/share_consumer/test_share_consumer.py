@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -733,6 +734,19 @@ def test_a_range_that_no_window_has_is_an_error_and_takes_no_memory(fake: FakeBr
         with pytest.raises(KohortError, match="too wide"):
             consumer.poll(PATIENCE_S)
         fake.expire_share_locks(GROUP)
+        assert offsets(next_batch(consumer)) == list(range(10))
+
+
+def test_an_error_of_a_topic_that_was_not_requested_is_ignored(fake: FakeBroker) -> None:
+    def beside(response: ShareFetchResponse) -> ShareFetchResponse:
+        (topic,) = response.responses
+        refused = topic.partitions[0]._replace(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, records=b"", acquired_records=()
+        )
+        return response._replace(responses=(topic._replace(topic_id=UUID(int=7), partitions=(refused,)), topic))
+
+    fake.control("ShareFetch", lambda _call: Alter(beside), times=1)
+    with member(fake) as consumer:
         assert offsets(next_batch(consumer)) == list(range(10))
 
 
