@@ -102,6 +102,7 @@ cdef enum:  # bytes of a Python object, besides its contents
     SLOT_BYTES = 8
     SPAN_BYTES = 456
     UUID_BYTES = 120
+    TAG_BYTES = 120  # of a tag in a set that grows
 
 
 cdef inline int _spend(Cursor *c, int64_t size) except -1:
@@ -733,6 +734,7 @@ cdef class Struct(Node):
                 _read_uvarint(c, &tag)
                 if tag in seen:
                     _bad(c, start, f"tag {tag} is repeated")
+                _spend(c, TAG_BYTES)
                 seen.add(tag)
                 _read_uvarint(c, &size)
                 if <Py_ssize_t>size > c.end - c.at:

@@ -118,6 +118,7 @@ RESPONSES = {
     "OffsetFetch": (8, offset_fetch),
     "Fetch": (13, fetch),
     "ConsumerGroupHeartbeat": (0, group_heartbeat),
+    "Heartbeat": (4, unknown_tags),
 }
 """By API: the version, and a function from a size to such a response's body."""
 
@@ -206,8 +207,7 @@ def subscriptions() -> list[bytes]:
 
 def corpus(size: int) -> list[tuple[Message[Any], int, bytes]]:
     """Small ones of all kinds, for a fuzzer to change."""
-    responses = {**RESPONSES, "Heartbeat": (4, unknown_tags)}
-    filled_ones = [(API[name].response, version, made(size)) for name, (version, made) in responses.items()]
+    filled_ones = [(API[name].response, version, made(size)) for name, (version, made) in RESPONSES.items()]
     return [*filled_ones, *texts(), *committed_offsets()]
 
 
