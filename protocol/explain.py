@@ -42,7 +42,9 @@ from kohort.protocol.framing import (
     response_header_version,
 )
 
-MAX_RECORD_BYTES = 8 << 20  # limit of decompressed bytes in one batch
+MAX_BATCH_BYTES = 8 << 20  # limit of decompressed bytes in one batch
+MAX_DECOMPRESSED_MEMORY = 256 << 20  # limit of a frame: decompressed bytes, and the parts that are made of them
+PART_BYTES = 256  # the memory of a part, about
 SIZE_BYTES = 4
 
 
@@ -87,6 +89,31 @@ class Stopped(Exception):
     """The walk met a fault and added it to the tree."""
 
 
+class Full(Exception):
+    """The decompressed records of a frame take more memory than the limit."""
+
+
+class Room:
+    """The memory that decompressed records of a frame may still take, in bytes."""
+
+    def __init__(self) -> None:
+        self.left = MAX_DECOMPRESSED_MEMORY
+
+    def take(self, size: int) -> None:
+        """Take `size` bytes. Raises Full if there are fewer."""
+        self.left -= size
+        if self.left < 0:
+            raise Full
+
+
+class DecompressedSource(FieldSource):
+    """The decompressed records of a batch. Each part of them takes from the room of the frame."""
+
+    def __init__(self, data: bytes, room: Room) -> None:
+        super().__init__(data)
+        self.room = room
+
+
 def explain_request(frame: bytes) -> ExplainedPart:
     """Explain a request, with its length field in front. The header gives the API and the version of the body."""
     root, stream = _root(frame)
@@ -105,6 +132,7 @@ def explain_request(frame: bytes) -> ExplainedPart:
         _nothing_left(root, stream)
     except Stopped:
         pass
+    _open_all_records(root)
     return root
 
 
@@ -123,6 +151,7 @@ def explain_response(frame: bytes, api_key: int | str, version: int) -> Explaine
         _nothing_left(root, stream)
     except Stopped:
         pass
+    _open_all_records(root)
     return root
 
 
@@ -157,6 +186,8 @@ def _range(api: Api) -> str:
 
 def _member(parent: ExplainedPart, name: str, subcon: construct.Construct, stream: FieldSource) -> Any:
     """Add the part that `subcon` reads as the next child of the parent, and return its value."""
+    if isinstance(stream, DecompressedSource):
+        stream.room.take(PART_BYTES)
     part = ExplainedPart(name, getattr(subcon, "kind", "bytes"), stream.tell())
     parent.parts.append(part)
     rule: Callable[[ExplainedPart, Any, FieldSource], Any] = _RULES.get(type(subcon), _leaf)
@@ -289,7 +320,14 @@ def _cooperative_sticky(data: bytes) -> str:
         return f"user data that is not the cooperative-sticky assignor's: {error}"
 
 
-def _open_records(part: ExplainedPart, data: memoryview, beside: dict[str, Any]) -> None:
+def _open_all_records(root: ExplainedPart) -> None:
+    """Expand the record batches of a frame."""
+    room = Room()
+    for part in [part for _, part in root.walk() if part.kind == "records" and part.value]:
+        _open_records(part, part.value, room)
+
+
+def _open_records(part: ExplainedPart, data: memoryview, room: Room) -> None:
     """Expand each batch. A broker ends a response with part of a batch if the next batch does not fit."""
     start, at = part.end - len(data), 0
     while len(data) - at >= record_format.LOG_OVERHEAD_BYTES:
@@ -305,7 +343,7 @@ def _open_records(part: ExplainedPart, data: memoryview, beside: dict[str, Any])
             batch.note = f"cut: {len(data) - at} of {size} bytes"
             return
         try:
-            _open_batch(batch, bytes(data[at : at + size]))
+            _open_batch(batch, bytes(data[at : at + size]), room)
         except Stopped:
             return
         finally:
@@ -322,7 +360,7 @@ def _move(parts: list[ExplainedPart], by: int) -> None:
             _move(part.parts, by)
 
 
-def _open_batch(batch: ExplainedPart, data: bytes) -> None:
+def _open_batch(batch: ExplainedPart, data: bytes, room: Room) -> None:
     magic = data[record_format.MAGIC_AT]
     stream = FieldSource(data)
     batch.name += f", magic {magic}"
@@ -341,12 +379,16 @@ def _open_batch(batch: ExplainedPart, data: bytes) -> None:
         next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
     records = ExplainedPart("records", "records", stream.tell(), len(data))
     batch.parts.append(records)
-    if codec:
-        plain = _decompressed(codec, memoryview(data)[stream.tell() :], records)
-        stream = FieldSource(plain)
-        records.note = f"offsets below count from the start of the {len(plain)} bytes that {_codec_name(codec)} gives"
     try:
+        if codec:
+            plain = _decompressed(codec, memoryview(data)[stream.tell() :], records, room)
+            stream = DecompressedSource(plain, room)
+            records.note = (
+                f"offsets below count from the start of the {len(plain)} bytes that {_codec_name(codec)} gives"
+            )
         _open_each_record(records, header, stream)
+    except Full:
+        batch.note += ", not all shown: the decompressed records of the frame take too much memory"
     finally:
         if not codec:
             _move(records.parts, batch.start)
@@ -366,21 +408,26 @@ def _open_each_record(records: ExplainedPart, header: dict[str, Any], stream: Fi
         record.end = stream.tell()
 
 
-def _decompressed(codec: int, source: memoryview, part: ExplainedPart) -> bytes:
+def _decompressed(codec: int, source: memoryview, part: ExplainedPart, room: Room) -> bytes:
+    room.take(0)
     if codec not in CODECS:
         part.fault = f"compression codec {codec} is unknown"
         raise Stopped
     try:
-        size = min(max(CODECS[codec].size_bound(source, MAX_RECORD_BYTES), 64), MAX_RECORD_BYTES)
+        size = min(max(CODECS[codec].size_bound(source, MAX_BATCH_BYTES), 64), MAX_BATCH_BYTES)
         while True:
             target = bytearray(size)
             try:
-                return bytes(target[: CODECS[codec].decompress_into(source, target)])
+                size = CODECS[codec].decompress_into(source, target)
             except DoesNotFit:
-                if size >= MAX_RECORD_BYTES:
-                    part.fault = f"decompresses to more than the {MAX_RECORD_BYTES} bytes that are looked at"
+                room.take(size)
+                if size >= MAX_BATCH_BYTES:
+                    part.fault = f"decompresses to more than the {MAX_BATCH_BYTES} bytes that are looked at"
                     raise Stopped from None
-                size = min(size * 2, MAX_RECORD_BYTES)
+                size = min(size * 2, MAX_BATCH_BYTES)
+            else:
+                room.take(size)
+                return bytes(target[:size])
     except Broken as error:
         part.fault = str(error)
         raise Stopped from None
@@ -406,8 +453,6 @@ OPENERS: dict[tuple[str, str], Callable[[ExplainedPart, Any, dict[str, Any]], No
     ("SyncGroupResponse", "assignment"): _open_assignment,
     ("DescribedGroupMember", "member_metadata"): _open_subscription,
     ("DescribedGroupMember", "member_assignment"): _open_assignment,
-    ("PartitionData", "records"): _open_records,
-    ("PartitionProduceData", "records"): _open_records,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.fastpath import Codec, encode
-from kohort.fastpath.compression import XERIAL_MAGIC
+from kohort.fastpath.compression import CODECS, XERIAL_MAGIC
 from kohort.protocol import explain
 from kohort.protocol.construct_types import FieldSource
 from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
@@ -185,3 +185,32 @@ def test_the_bytes_before_a_batch_or_a_member_are_not_copied_for_each(monkeypatc
     frame = request("JoinGroup", 9, JOIN | {"protocols": protocols})
     assert explain_request(frame).faults() == []
     assert sum(copied) < 2 * len(frame)
+
+
+def _times(number: int, records: bytes) -> dict[str, object]:
+    part = [{"index": index, "records": records} for index in range(number)]
+    return _produce(b"") | {"topic_data": [{"name": "flights", "partition_data": part}]}
+
+
+@pytest.mark.parametrize("size", [0, 1_000])
+def test_small_batches_of_very_many_bytes_or_records_take_limited_memory(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def decompress(source: memoryview, target: bytearray) -> int:
+        read.append(None)
+        return CODECS[Codec.GZIP].decompress_into(source, target)
+
+    monkeypatch.setattr(explain, "CODECS", {Codec.GZIP: CODECS[Codec.GZIP]._replace(decompress_into=decompress)})
+    monkeypatch.setattr(explain, "MAX_DECOMPRESSED_MEMORY", 1 << 20)
+    batch = bytes(encode([(b"k", bytes(size), 5, [("h", b"")] * 10)] * 50, codec=Codec.GZIP))
+    plain = bytes(encode([(b"k", b"the last")]))
+    root = explain_request(request("Produce", 9, _times(200, batch + plain)))
+    assert root.faults() == []
+    assert sum(1 for _depth, part in root.walk() if part.name == "value") < (1 << 20) // 256 + 200
+    assert len(read) < 200
+    batches = [part for _, part in root.walk() if part.kind == "batch"]
+    assert "take too much memory" not in batches[0].note
+    assert "take too much memory" in batches[-2].note
+    assert find(batches[-1], "value").value == b"the last"
