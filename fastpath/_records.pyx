@@ -267,7 +267,7 @@ cdef class _Decoder:
     cdef int64_t held  # bytes decompressed for records in the columns
     cdef bint full
     cdef object crc32c
-    cdef list pending  # (first offset, producer id) of aborted transactions that have not begun
+    cdef list pending  # (first offset, producer id) of aborted transactions that have not begun, the next one last
     cdef set aborting  # producer ids inside one
     cdef Block block  # of the current batch, None if its records are in the buffer
     cdef const uint8_t *data
@@ -352,6 +352,11 @@ cdef class _Decoder:
     cdef inline bint is_beyond(self, int64_t offset) noexcept:
         return self.high_watermark >= 0 and offset - self.high_watermark > MOST_BEHIND_WATERMARK
 
+    cdef inline bint begins_below(self, int64_t offset) except -1:
+        """Return whether the next aborted transaction begins below an offset."""
+        cdef Py_ssize_t last = len(self.pending) - 1
+        return last >= 0 and self.pending[last][0] < offset
+
     cdef int batch(self, const uint8_t *p, int64_t size) except -1:
         """Append the batch at `p` to the columns. An exception changes nothing."""
         cdef int64_t base_offset = be64(p)
@@ -384,8 +389,8 @@ cdef class _Decoder:
             raise self.corrupt("its offsets are below those of the batch before", batch.base_offset)
         self.reached = batch.next_offset
 
-        while self.pending and self.pending[0][0] < batch.next_offset:
-            self.aborting.add(self.pending.pop(0)[1])
+        while self.begins_below(batch.next_offset):
+            self.aborting.add(self.pending.pop()[1])
         if batch.attributes & CONTROL_BIT:
             # Also before `from_offset`: if a marker were skipped, its producer would count as aborted forever.
             if self.aborting and batch.producer_id in self.aborting and self.records(p, size, &batch, INT64_MIN):
@@ -670,7 +675,7 @@ def decode(
     decoder.limit = max_decompressed_bytes
     decoder.high_watermark = high_watermark
     decoder.crc32c = crc32c()
-    decoder.pending = sorted([(first, producer) for producer, first in aborted]) if aborted else []
+    decoder.pending = sorted([(first, producer) for producer, first in aborted], reverse=True) if aborted else []
     decoder.aborting = set() if aborted else None
     try:
         while not decoder.full:
@@ -690,7 +695,7 @@ def decode(
                 decoder.next_offset = error.resumed_at = decoder.behind_corrupt(p, size, end)
                 if error.resumed_at > from_offset:
                     corrupt.append(error)
-                    if decoder.aborting or decoder.pending and decoder.pending[0][0] < decoder.next_offset:
+                    if decoder.aborting or decoder.begins_below(decoder.next_offset):
                         break  # if it was a marker, its producer would count as aborted behind it
             p += size
         if passed is not None and decoder.next_offset == from_offset < INT64_MAX and not decoder.full:

@@ -110,7 +110,7 @@ def decode(
     if not 0 < max_decompressed_bytes <= INT32_MAX:
         raise ValueError(f"max_decompressed_bytes must be between 1 and {INT32_MAX}, not {max_decompressed_bytes}")
     view = memoryview(buffer).cast("B")
-    pending = sorted((first, producer) for producer, first in aborted)
+    pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
     aborting: set[int] = set()
     records: list[PlainRecord] = []
     corrupt: list[CorruptRecord] = []
@@ -127,8 +127,8 @@ def decode(
                 if batch.base_offset < reached:
                     raise _Lie("its offsets are below those of the batch before")
                 reached = batch.next_offset
-                while pending and pending[0][0] < batch.next_offset:
-                    aborting.add(pending.pop(0)[1])
+                while pending and pending[-1][0] < batch.next_offset:
+                    aborting.add(pending.pop()[1])
                 if batch.control:
                     # Also before `from_offset`: if a marker were skipped, its producer would count as aborted forever.
                     if batch.producer_id in aborting and _is_abort_marker(batch.read()):
@@ -143,7 +143,7 @@ def decode(
             error.resumed_at = next_offset
             if next_offset > from_offset:
                 corrupt.append(error)
-                if aborting or (pending and pending[0][0] < next_offset):
+                if aborting or (pending and pending[-1][0] < next_offset):
                     break  # if it was a marker, its producer would count as aborted behind it
         else:
             next_offset = max(next_offset, batch.next_offset)

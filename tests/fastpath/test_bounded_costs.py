@@ -150,3 +150,12 @@ except DecompressionLimit as error:
         decode(data, topic="t", partition=3, from_offset=7, on_corrupt="skip_batch")])
 """)
     assert said == "{'topic': 't', 'partition': 3, 'offset': 7} True [8]"
+
+
+def test_aborted_transactions_of_a_response_cost_the_same_for_each() -> None:
+    """A batch begins after all of them. If each took time for those behind it, they would take minutes."""
+    read = in_a_process("""
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+print(len(decode(encode([(b"k", b"v")]), aborted=[(producer, 0) for producer in range(1_000_000)])))
+""")
+    assert read == "1"
