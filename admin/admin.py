@@ -189,7 +189,11 @@ class Admin:
         return {one: found.offset for one, found in offsets.listed(self._request_driver(), wanted).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The latest timestamp in each log (ms); partitions without records are missing."""
+        """The latest timestamp in each log (ms).
+
+        Partitions without records are missing. So are those whose newest record is not on all replicas in sync yet, as
+        is often so while records are written.
+        """
         found = offsets.listed(self._request_driver(), dict.fromkeys(each_partition(partitions), offsets.NEWEST))
         return {one: newest.timestamp_ms for one, newest in found.items() if newest.offset >= 0}
 

@@ -83,19 +83,23 @@ def describe_share_group(driver: RequestDriver, group: str) -> GroupDescription 
 
 
 def share_offsets(driver: RequestDriver, group: str) -> list[SharePartitionOffset]:
-    """The state of each share partition of the group, by partition."""
+    """The state of each share partition of the group, by partition. Retries while a leader has just been elected."""
     request = DescribeShareGroupOffsetsRequest(
         groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None),)
     )
-    response = driver.of_coordinator(group, "DescribeShareGroupOffsets", request, codes=codes_of_groups)
-    one = first_of(response.groups, "DescribeShareGroupOffsets", group=group)
-    if one.error_code:
-        raise group_failure(one.error_code, group, "DescribeShareGroupOffsets")
-    found = []
+    while True:
+        response = driver.of_coordinator(group, "DescribeShareGroupOffsets", request, codes=codes_of_groups)
+        one = first_of(response.groups, "DescribeShareGroupOffsets", group=group)
+        if one.error_code:
+            raise group_failure(one.error_code, group, "DescribeShareGroupOffsets")
+        codes = {each.error_code for topic in one.topics for each in topic.partitions if each.error_code}
+        if not codes or not all(map(_may_pass, codes)) or not driver.retry():
+            break
+    found, final = [], {code for code in codes if not _may_pass(code)} or codes
     for topic in one.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic_name, each.partition_index)
-            if each.error_code:
+            if each.error_code in final:
                 raise _refusal(each.error_code, each.error_message, "DescribeShareGroupOffsets", group, partition)
             found.append(
                 SharePartitionOffset(partition, _known(each.start_offset), each.leader_epoch, _known(each.lag))
@@ -139,6 +143,11 @@ def delete_share_offsets(driver: RequestDriver, group: str, topics: Iterable[str
         if one.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             partition = TopicPartition(one.topic_name, -1)
             raise _refusal(one.error_code, one.error_message, "DeleteShareGroupOffsets", group, partition)
+
+
+def _may_pass(code: int) -> bool:
+    """True if the coordinator may have the state of the partition later: it reads the log's end from its leader."""
+    return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and BrokerError(code).retriable
 
 
 def _known(number: int) -> int | None:

@@ -11,13 +11,20 @@ from kohort import TopicPartition
 from kohort.admin import Admin
 from kohort.admin import topics as admin_topics
 from kohort.cli.topic import app
-from kohort.network.errors import UnknownTopic
+from kohort.common import KohortError
+from kohort.network.errors import AuthorizationFailed, UnknownTopic
+from kohort.network.metadata import NO_TOPIC_ID
+from kohort.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("topic", 0)
-LEADER_NOT_AVAILABLE, NOT_LEADER, UNKNOWN = 5, 6, 3
+LEADER_NOT_AVAILABLE, NOT_LEADER, UNKNOWN, OFFSET_NOT_AVAILABLE = 5, 6, 3, 78
 Change = Callable[[Any], Any]
 
 
@@ -120,6 +127,35 @@ def test_a_refusal_that_no_retry_cures_is_not_retried() -> None:
         fake.control("ListOffsets", of_the_topic(refused(29)))
         assert admin.end_offsets([P0]) == {}
         assert len(fake.calls_of("ListOffsets")) == 1
+
+
+def share_state(*codes: int) -> Change:
+    """A share group with the state of these partitions of a topic: the error code of each."""
+    one = DescribeShareGroupOffsetsResponsePartition(start_offset=7, lag=2)
+    partitions = tuple(one._replace(partition_index=number, error_code=code) for number, code in enumerate(codes))
+    topic = DescribeShareGroupOffsetsResponseTopic(topic_name="topic", topic_id=NO_TOPIC_ID, partitions=partitions)
+    group = DescribeShareGroupOffsetsResponseGroup(group_id="jobs", topics=(topic,))
+    return lambda response: response._replace(groups=(group,))
+
+
+@pytest.mark.parametrize("code", [OFFSET_NOT_AVAILABLE, NOT_LEADER, LEADER_NOT_AVAILABLE])
+def test_the_state_of_a_share_group_is_requested_until_its_leaders_know_the_log(code: int) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("DescribeShareGroupOffsets", lambda _call: Alter(share_state(0, code)), times=2)
+        fake.control("DescribeShareGroupOffsets", lambda _call: Alter(share_state(0, 0)))
+        assert [(one.partition.partition, one.lag) for one in admin.share_offsets("jobs")] == [(0, 2), (1, 2)]
+        assert len(fake.calls_of("DescribeShareGroupOffsets")) == 3
+
+
+@pytest.mark.parametrize(("codes", "error"), [((NOT_LEADER, 29), AuthorizationFailed), ((UNKNOWN, 0), UnknownTopic)])
+def test_a_refused_state_of_a_share_group_is_not_requested_again(
+    codes: tuple[int, int], error: type[KohortError]
+) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("DescribeShareGroupOffsets", lambda _call: Alter(share_state(*codes)))
+        with pytest.raises(error):
+            admin.share_offsets("jobs")
+        assert len(fake.calls_of("DescribeShareGroupOffsets")) == 1
 
 
 def test_a_topic_that_is_not_there_is_missed_after_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
