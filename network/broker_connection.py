@@ -106,6 +106,7 @@ class BrokerConnection(ConnectionFields):
         self.max_frame_bytes = max_frame_bytes
         self.setup_timeout_s = setup_timeout_s
         self.request_timeout_s = request_timeout_s
+        self.opened_at = opened_at
         self.is_removed = False  # True while the metadata no longer has the broker
         self.ranges = ranges
         self.features = NO_FEATURES  # of the cluster, if this connection has learned them

@@ -384,10 +384,12 @@ class Driver(DriverFields, Generic[C]):
 
     def _look_after_channels(self, outcomes: Outcomes, polls_at: float | None, now: float, *, due: bool) -> float:
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
-        removed = self.core.cluster.removed
+        removed, metadata_at = self.core.cluster.removed, self.core.metadata.responded_at
         until = now + EARLY_S if due else now
         for channel in list(self._channels.values()):
-            is_removed = channel.connection.is_removed = channel.endpoint in removed
+            # A broker may have come back since the metadata: a coordinator's look-up or another leader has named it.
+            is_removed = channel.endpoint in removed and channel.connection.opened_at < metadata_at
+            channel.connection.is_removed = is_removed
             is_due = channel.has_changed or channel.found is not None or channel.due_at <= until
             if is_due or is_removed or self._tokens is not None:
                 outcomes += self._look_after(channel, now)

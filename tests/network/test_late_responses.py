@@ -111,6 +111,29 @@ def test_a_broker_counts_as_removed_until_metadata_has_it_again() -> None:
         assert after_more_responses() == []
 
 
+@pytest.mark.proves("B-47", "F-05")
+def test_a_coordinator_that_came_back_since_the_last_metadata_keeps_its_connection() -> None:
+    with hanging() as (fake, hang), reader(fake, group="g", heartbeat_interval_ms=50, **LONG_SESSION) as consumer:
+        fake.move_coordinator("g", ALIVE)
+        fake.set_leader("t", 0, ALIVE)
+        consumer.subscribe(["t"])
+        read(consumer, 1)
+        hang.knows = True
+        hang.remove()
+        consumer.topics()
+        removed = consumer._session.driver.core.cluster.removed
+        assert [str(endpoint) for endpoint in removed] == fake.bootstrap.split(",")[:1]
+        hang.removed = False
+        fake.move_coordinator("g", HUNG)
+
+        def beats() -> list[Call]:
+            return [call for call in fake.calls_of("Heartbeat") if call.node == HUNG]
+
+        wait_until(lambda: len(beats()) > 4)
+        assert len({call.connection for call in beats()}) == 1
+        assert [notice.kind for notice in consumer.notices()].count("coordinator_gone") == 1
+
+
 @pytest.mark.proves("B-47", "B-24")
 def test_a_slow_broker_that_leads_on_keeps_its_connection() -> None:
     hold = Hold()

@@ -11,6 +11,7 @@ from kohort import ShareConsumer, TopicPartition
 from kohort.fastpath import encode
 from kohort.network.errors import IllegalState
 from kohort.network.requests import ConnectionPurpose
+from kohort.protocol.apis.metadata import MetadataResponse
 from kohort.protocol.apis.share_fetch import ShareFetchResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer import LockLost, ShareRecords
@@ -110,6 +111,33 @@ def test_parked_records_of_a_lost_session_are_not_returned(fake: FakeBroker) -> 
         lose_connections(fake, consumer)
         batch = next_batch(consumer)
         assert (offsets(batch), batch.delivery_count) == ([0, 1, 2, 3, 4], 2)
+
+
+@pytest.mark.proves("SH-65", "SH-74")
+def test_a_leader_that_came_back_since_the_last_metadata_keeps_its_session() -> None:
+    with broker_with(0, nodes=2) as broker, member(broker, acknowledgement_mode="explicit") as consumer:
+        broker.set_leader(TOPIC, 0, 2)
+        broker.produce(TOPIC, 0, [(b"", b"of the other leader")])
+        accepted(consumer)
+        assert consumer.commit() == {}
+        core = consumer._driver.core
+        away = broker.control("Metadata", lambda _call: Alter(without_the_first_broker))
+        consumer._driver.execute(lambda core: core.metadata.request_update())
+        until(lambda: bool(core.cluster.removed))
+        hold = Hold()
+        broker.control("Metadata", lambda _call: hold)
+        away.remove()
+        broker.set_leader(TOPIC, 0, 1)
+        broker.produce(TOPIC, 0, [(b"", b"of the leader that came back")])
+        accepted(consumer)
+        assert broker.calls_of("ShareFetch")[-1].node == 1
+        assert core.cluster.removed
+        assert consumer.commit() == {}
+        hold.release()
+
+
+def without_the_first_broker(response: MetadataResponse) -> MetadataResponse:
+    return response._replace(brokers=tuple(one for one in response.brokers if one.node_id != 1))
 
 
 @pytest.mark.proves("SH-37")
