@@ -161,13 +161,16 @@ class EventLoop:
 
     def write_lines(self) -> None:
         """Have the log lines of this thread written. While a handler is busy with earlier ones, they are kept."""
-        if self._lines:
-            self._log_writer().write()
+        if self._lines and (writer := self._log_writer()) is not None:
+            writer.write()
 
-    def _log_writer(self) -> "LogWriter":
+    def _log_writer(self) -> "LogWriter | None":
+        """None if its module cannot be read now: without a free file descriptor, the first line is often about that."""
         if self._writer is None:
-            from kohort.network.log_writer import LogWriter  # without logging, there is nothing to write
-
+            try:
+                from kohort.network.log_writer import LogWriter  # without logging, there is nothing to write
+            except (ImportError, OSError):
+                return None
             self._writer = LogWriter(self._lines)
         return self._writer
 
@@ -187,8 +190,8 @@ class EventLoop:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
         keep_lines(None)
-        if self._lines or self._writer is not None:
-            self._log_writer().end()
+        if (self._lines or self._writer is not None) and (writer := self._log_writer()) is not None:
+            writer.end()
         self.poller.close()
         self._bell_in.close()
         self._bell_out.close()

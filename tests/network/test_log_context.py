@@ -369,3 +369,22 @@ def test_every_logger_of_the_clients_is_listed() -> None:
             if "logger(__name__)" in text:
                 named.add(f"kohort.{folder.name}.{path.stem}")
     assert named == set(LOGGERS)
+
+
+def test_a_line_whose_writer_cannot_be_imported_ends_no_client_and_is_written_later() -> None:
+    """The first line of a process may be about file descriptors that are all in use, so that no module can be read."""
+    code = """
+import logging, sys
+from kohort import Producer
+from kohort.testing import FakeBroker
+logging.basicConfig(level="INFO")
+with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap) as producer:
+    sys.modules["kohort.network.log_writer"] = None
+    producer.send("t", b"0").result(30)
+    fake.disconnect()
+    producer.send("t", b"1").result(30)
+    del sys.modules["kohort.network.log_writer"]
+    producer.send("t", b"2").result(30)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "connection ended" in done.stderr
