@@ -157,10 +157,13 @@ class StreamReader(StreamBase):
         if self._unnamed and not self._began:
             raise no_offset("start", self._unnamed[0])
         before = self._reached if start is None else _of_no_group(start)
-        there = self._places(before)
-        again = self._created_again({place.topic for place in there})
+        listed, ids = self._places(before), self._topic_ids
+        again = self._created_again({place.topic for place in listed})
+        # A broker may not have learned of added partitions yet that another one has listed. A topic never loses any.
+        same = {topic for topic, now in self._topic_ids.items() if now and now == ids.get(topic)}
+        kept = [place for place in before or () if place.topic in same]
         # As if it were missing at this trigger. The next one reads it from its beginning, as an added topic.
-        self._there = frozenset(place for place in there if place.topic not in again)
+        self._there = frozenset(place for place in (*listed, *kept) if place.topic not in again)
         if before is not None:
             self._commit_to_group(before)  # Spark plans a batch after the earlier ones are done
             self._refuse_gone(before, self._there)
@@ -231,12 +234,10 @@ class StreamReader(StreamBase):
         may_lack = before is not None and options.skip_lost
         names = options.topics or sorted({place.topic for place in options.partitions})
         found: set[TopicPartition] = set()
+        everything = consumer.topics() if len(names) != 1 else {}
         if options.pattern is not None:
-            wanted = compiled(options.pattern)
-            return tuple(
-                sorted(p for name, places in consumer.topics().items() if wanted.fullmatch(name) for p in places)
-            )
-        everything = consumer.topics() if len(names) > 1 else {}
+            # A broker may not have learned of a topic yet that another broker has listed. So known ones are looked up.
+            names = sorted(filter(compiled(options.pattern).fullmatch, everything.keys() | known))
         for name in names:
             if may_lack and everything and name not in everything.keys() | known:
                 continue  # missing for longer than a trigger, so it is not waited for

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from kohort.spark.offset_json import Logged
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.fake_broker import Close, FakeBroker, Hold
+from kohort.testing.fake_broker import Alter, Close, FakeBroker, Hold
 
 Make = Callable[..., StreamReader]
 GRACE_S, SILENCE_S = 0.1, 1.0
@@ -37,7 +38,7 @@ def reader(fake: FakeBroker) -> Iterator[Make]:
     made: list[StreamReader] = []
 
     def make(**given: str) -> StreamReader:
-        way = {} if "assign" in given else {"subscribe": ",".join(BEGIN)}
+        way = {} if {"assign", "subscribePattern"} & given.keys() else {"subscribe": ",".join(BEGIN)}
         there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "2000"}
         options = there | {"startingOffsets": "earliest"} | way | given
         made.append(StreamReader(SourceOptions.of(options, streaming=True), SCHEMA))
@@ -108,6 +109,30 @@ def test_a_topic_that_is_created_again_between_two_triggers_is_a_loss_or_read_fr
     new = [one for task in tolerant.partitions(left, end) for one in task.value if len(one)]
     assert new == ([OffsetRange("goes", 0, 0, records)] if records else [])
     assert tolerant.latestOffset(end) == end
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("fails", ["false", "true"])
+@pytest.mark.parametrize("hidden", ["topic", "partition"])
+def test_what_a_broker_has_not_learned_of_yet_is_no_loss(
+    fake: FakeBroker, reader: Make, hidden: str, fails: str
+) -> None:
+    """Any broker may be requested, and brokers learn of added topics and partitions one after the other."""
+
+    def of_before(response: Any) -> Any:
+        left = [topic for topic in response.topics if hidden == "partition" or topic.name != "goes"]
+        first = [topic._replace(partitions=topic.partitions[:1]) for topic in left]
+        return response._replace(topics=tuple(first))
+
+    fake.add_partitions("goes", 2)
+    fake.produce("goes", 1, [(None, b"value")])
+    way = {"subscribePattern": "^(goes|stays)$"} if hidden == "topic" else {}
+    stream = reader(**way, failOnDataLoss=fails)
+    end = stream.latestOffset(stream.initialOffset())
+    assert stream.latestOffset(end) == end
+    old = fake.control("Metadata", lambda _call: Alter(of_before), times=1)
+    assert stream.latestOffset(end) == end == {"goes": {"0": 1, "1": 1}, "stays": {"0": 1}}
+    assert old.calls == 1
 
 
 @pytest.mark.proves("B-39")
