@@ -224,10 +224,13 @@ def _as_arrow(rows: "Iterator[Row]", schema: StructType) -> "Iterator[pa.RecordB
 
     from kohort.spark.schema import arrow_schema
 
-    wanted = arrow_schema(schema)
+    # Arrow cannot convert the values of all types that other columns may have.
+    ours = [i for i, name in enumerate(schema.names) if name in (*COLUMNS, "headers")]
+    wanted = arrow_schema(StructType([schema[i] for i in ours]))
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
         yield pa.RecordBatch.from_arrays(
-            [pa.array([_plain(row[i]) for row in chunk], field.type) for i, field in enumerate(wanted)], schema=wanted
+            [pa.array([_plain(row[i]) for row in chunk], field.type) for i, field in zip(ours, wanted, strict=True)],
+            schema=wanted,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import Row, StructType
+from pyspark.sql.types import Row, StructType, VariantVal
 
 from kohort import Consumer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError
@@ -178,9 +178,10 @@ def test_rows_that_come_one_by_one_are_written_too(
     broker: SelectedBroker, topic: str, written: Callable[..., list[Record]]
 ) -> None:
     options = SinkOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
-    columns = schema(value="binary", partition="integer", headers=HEADERS)
+    columns = schema(other="variant", value="binary", partition="integer", headers=HEADERS)
     rows = [
         Row(
+            other=VariantVal(b"\x0c\x01", b"\x01\x00\x00"),
             value=bytearray(b"%d" % n),
             partition=n % 3,
             headers=[Row(key="n", value=bytearray(b"h"))] if n % 2 else None,
