@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import OperationTimeout
@@ -124,6 +124,8 @@ def plan(
     """
     from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
+    _check_word("on_data_loss", on_data_loss, get_args(Loss))
+    _check_word("on_late_time", on_late_time, get_args(Late))
     with Consumer(bootstrap, group=group, **settings) as consumer:
         try:
             places = places_of(consumer, topics, partitions, pattern)
@@ -165,6 +167,11 @@ def plan(
         ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most
     )
     return ReadPlan(pieces, sorted(gaps))
+
+
+def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise PlanError(f"{name} must be {' or '.join(words)}, not {value!r}")
 
 
 def _from(one: OffsetRange, start: int) -> OffsetRange:

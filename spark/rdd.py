@@ -9,9 +9,9 @@ from pyspark.core.rdd import PipelinedRDD
 
 from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, ConsumerConfig
 from kohort.fastpath import Record, RecordColumns
-from kohort.spark.errors import DecoderFailed
+from kohort.spark.errors import DecoderFailed, PlanError
 from kohort.spark.plan import ReadPlan
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
@@ -48,7 +48,14 @@ def kafka_rdd(
     for each fetched slice; with `as_columns="arrow"` pyarrow.RecordBatch. `connect`: the settings of `Consumer`, such
     as `bootstrap`. Executors join no group, so a repeated task reads the same records. If records of a range are
     missing in the log, its task raises DataLossError, unless `skip_lost`.
+
+    Raises ConfigError for settings that a consumer cannot have, and PlanError for a decoder of columns.
     """
+    if as_columns not in (False, True, "arrow"):
+        raise PlanError(f"as_columns must be False, True or 'arrow', not {as_columns!r}")
+    if as_columns and (key_decoder or value_decoder):
+        raise PlanError("a decoder gets no columns", hint="omit as_columns, or decode the columns in the RDD")
+    ConsumerConfig.of(**connect)
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
     return KafkaRDD(context, ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges), read)
 

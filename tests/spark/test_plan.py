@@ -130,6 +130,8 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
     ("requested", "says"),
     [
         ({"start": "earlyest"}, "start cannot be 'earlyest'"),
+        ({"on_late_time": "error"}, "on_late_time must be latest or fail, not 'error'"),
+        ({"on_data_loss": "ignore"}, "on_data_loss must be fail or skip, not 'ignore'"),
         ({"start": datetime(2024, 1, 1)}, "start is a time without a time zone"),
         ({"start": "committed"}, "'committed' needs a group"),
         ({"start": {TopicPartition("other", 0): 1}}, "start has no offset for a partition of the plan"),

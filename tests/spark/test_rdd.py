@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kohort import Consumer, Record, RecordColumns, TopicPartition
-from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
+from kohort.coordinator_client import ConfigError
+from kohort.spark import DataLossError, OffsetRange, PlanError, kafka_rdd, plan
 from kohort.spark.reader import ours, read_range, read_ranges
 from tests.spark.sent import CODECS, Sent, varied
 from tests.support.broker_selection import SelectedBroker
@@ -101,6 +102,21 @@ def test_a_decoder_that_raises_is_reported_with_its_record(
         Exception, match=rf"the value's decoder raised ValueError.*\(topic={topic}, partition=1, offset=5\)"
     ):
         rdd.count()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"isolation_levell": "x"}, ConfigError, "did you mean 'isolation_level'"),
+        ({"as_columns": True, "value_decoder": bytes.decode}, PlanError, "a decoder gets no columns"),
+        ({"as_columns": "arow"}, PlanError, "as_columns must be .*not 'arow'"),
+    ],
+)
+def test_what_a_task_could_not_do_is_refused_on_the_driver(
+    spark: Any, given: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        kafka_rdd(spark.sparkContext, (), **{"bootstrap": "h:1", **given})
 
 
 def test_what_was_committed_is_where_the_next_plan_starts(
