@@ -171,7 +171,9 @@ class StreamReader(StreamBase):
             self._latest = self._of_existing(self._consumer().end_offsets, self._there)
         else:
             self._target = {place: end for place, end in self._target.items() if place.topic not in again}
-            self._latest = {place: end for place, end in self._target.items() if place in self._there}
+            # The broker that was requested for the target may not have listed all partitions of the stream yet.
+            ends = {**(before or {}), **self._target}
+            self._latest = {place: end for place, end in ends.items() if place in self._there}
         first, self._began = start is None and not self._began, True
         if first and self._pace.most is not None:
             log.warning(

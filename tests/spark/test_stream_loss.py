@@ -127,12 +127,16 @@ def test_what_a_broker_has_not_learned_of_yet_is_no_loss(
     fake.add_partitions("goes", 2)
     fake.produce("goes", 1, [(None, b"value")])
     way = {"subscribePattern": "^(goes|stays)$"} if hidden == "topic" else {}
-    stream = reader(**way, failOnDataLoss=fails)
+    stream, now = (reader(**way, failOnDataLoss=fails) for _ in range(2))
     end = stream.latestOffset(stream.initialOffset())
-    assert stream.latestOffset(end) == end
-    old = fake.control("Metadata", lambda _call: Alter(of_before), times=1)
     assert stream.latestOffset(end) == end == {"goes": {"0": 1, "1": 1}, "stays": {"0": 1}}
+    old = fake.control("Metadata", lambda _call: Alter(of_before), times=1)
+    assert stream.latestOffset(end) == end
     assert old.calls == 1
+    old = fake.control("Metadata", lambda _call: Alter(of_before))
+    now.prepareForTriggerAvailableNow()
+    old.remove()
+    assert now.latestOffset(end) == end
 
 
 @pytest.mark.proves("B-39")
