@@ -171,7 +171,8 @@ def status(as_json: AsJson = False) -> None:
 
     Example: kohort broker status --json
     """
-    running = [state for file in sorted(_folder().glob("*.json")) if (state := _read(file.stem)) is not None]
+    names = [file.stem for file in sorted(_folder().glob("*.json")) if _is_name(file.stem)]
+    running = [state for name in names if (state := _read(name)) is not None]
     if as_json:
         print(json.dumps({"brokers": running}))
     elif not running:
@@ -279,8 +280,12 @@ def _folder() -> Path:
     return folder
 
 
+def _is_name(name: str) -> bool:
+    return name.replace("-", "").replace("_", "").isalnum() and len(name.encode()) <= LONGEST_NAME
+
+
 def _state_file(name: str) -> Path:
-    if not name.replace("-", "").replace("_", "").isalnum() or len(name.encode()) > LONGEST_NAME:
+    if not _is_name(name):
         raise BrokerStateError(
             f"{name!r} is not a valid name of an instance",
             hint=f"use letters, digits, - and _, at most {LONGEST_NAME} of them",

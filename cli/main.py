@@ -33,13 +33,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KohortError, OSError, ValueError) as error:  # ValueError: the library refuses an argument
         if debug:
             raise
-        say(f"kohort: error: {error}", sys.stderr)
+        say(f"kohort: error: {_described(error)}", sys.stderr)
         if isinstance(error, OSError):
             sys.stdout = _nowhere()  # a full disk would be reported again at the interpreter's end
         return 1
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _described(error: Exception) -> str:
+    """The text of an error. That of the system has no number, and its file as the place."""
+    if isinstance(error, OSError) and error.strerror:
+        return str(KohortError(error.strerror, path=error.filename))
+    return str(error)
 
 
 def _take_whatever_is_printed() -> None:

@@ -67,8 +67,8 @@ def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) 
 def create(
     cluster: ConnectionOptions,
     topic: Topic,
-    partitions: Annotated[int, typer.Option(help="The number of partitions; default: the broker's.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="The number of replicas; default: the broker's.")] = -1,
+    partitions: Annotated[int, typer.Option(help="The number of partitions.", show_default="the broker's")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="The number of replicas.", show_default="the broker's")] = -1,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the topic; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -110,6 +110,13 @@ def test_stopping_what_does_not_run_is_one_line(env: dict[str, str]) -> None:
     assert done.stderr == "kohort: error: no broker named 'default' runs; kohort broker status\n"
 
 
+def test_other_files_in_the_cache_are_no_instances(env: dict[str, str]) -> None:
+    assert "no broker runs" in kohort("status", env=env).stdout
+    Path(env["KOHORT_CACHE"], "brokers", "a copy.json").touch()
+    done = kohort("status", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "arguments", [("--sasl", "alice"), ("--brokers", "0"), ("--port", "70000"), ("--fake", "--tls")]
 )

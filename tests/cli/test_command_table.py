@@ -109,6 +109,11 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"kohort {kohort.__version__}\n"
 
 
+def test_an_error_of_the_system_has_its_file_for_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["region", "status", f"sqlite:///{'x' * 300}"]) == 1
+    assert capsys.readouterr().err == f"kohort: error: File name too long (path={'x' * 300})\n"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"], ["completion", "--help"]])
 def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "kohort.cli.main", *arguments]
@@ -118,7 +123,7 @@ def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) 
         done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=300)
         return done.returncode, done.stderr
 
-    assert ran(">/dev/full") == (1, "kohort: error: [Errno 28] No space left on device\n")
+    assert ran(">/dev/full") == (1, "kohort: error: No space left on device\n")
     assert ran(">&-") == (0, "")
     assert ran(">&- 2>&-") == (0, "")
 
