@@ -28,6 +28,7 @@ from kohort.network.arguments import each_partition, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
+from kohort.network.process_exit import OPEN
 from kohort.network.promise import Promise
 from kohort.network.timed_event import TimedEvent, call_in, check_loop
 
@@ -47,7 +48,8 @@ class AsyncConsumer(ConsumerBase):
 
     Create it inside a running loop, and use it there. Awaited calls raise IllegalState in another loop. Only `close`
     works there, once the first loop has stopped. One task at a time may poll (ConcurrentUseError). Other tasks may wait
-    in other calls meanwhile. Signal handlers are treated as in `Consumer`.
+    in other calls meanwhile. Signal handlers are treated as in `Consumer`. At the interpreter's end an open one leaves
+    the group. No hook is called then, and nothing more is committed.
     """
 
     _awaits = True
@@ -55,6 +57,7 @@ class AsyncConsumer(ConsumerBase):
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
+        OPEN[self] = AsyncConsumer._leave_at_exit
         self._wake_in(loop)
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
@@ -417,6 +420,9 @@ class AsyncConsumer(ConsumerBase):
                 if session.parted(until):
                     await self._stopped(max(until - session.driver.now(), 1.0))
         session.raise_late()
+
+    def _leave_at_exit(self, timeout_s: float) -> None:
+        self._session.leave_at_exit(timeout_s)
 
     async def _stopped(self, timeout_s: float) -> None:
         driver, over = self._session.driver, TimedEvent()

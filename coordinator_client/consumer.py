@@ -21,7 +21,7 @@ from kohort.network.arguments import (
     seconds_given,
     times_given,
 )
-from kohort.network.errors import OperationTimeout
+from kohort.network.errors import ConcurrentUseError, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.process_exit import OPEN
@@ -59,7 +59,7 @@ class Consumer(ConsumerBase):
 
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         super()._begin(config, on_reset)
-        OPEN[self] = Consumer.close
+        OPEN[self] = Consumer._close_at_exit
 
     def unsubscribe(self) -> None:
         """Cancel the subscription (hooks run, and the member leaves the group) or the manual assignment.
@@ -362,6 +362,12 @@ class Consumer(ConsumerBase):
         self.close()
 
     # --- inner
+
+    def _close_at_exit(self, timeout_s: float) -> None:
+        try:
+            self.close(timeout_s)
+        except ConcurrentUseError:  # a daemon thread uses it
+            self._session.leave_at_exit(timeout_s)
 
     def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:

@@ -99,7 +99,8 @@ class PollLoop(PollFields):
 
     def __del__(self) -> None:
         if self.begun and not self.driver.stopping:
-            stop = partial(_retire, self.driver)
+            # An interrupt in `start` may leave it without a loop yet, and without a turn that would see `retired`.
+            stop = partial(_retire, self.driver) if self.driver.turns else self.driver.stop_soon
             warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
     # --- access
@@ -288,6 +289,13 @@ class PollLoop(PollFields):
         if late is not None:
             self.late = None  # and nothing comes between this and the `raise`
             raise late
+
+    def leave_at_exit(self, timeout_s: float) -> None:
+        """Leave the group without hooks and commits at the interpreter's end, where no call can close."""
+        self.driver.check_same_process()
+        if not self.driver.stopping:
+            _retire(self.driver)
+        self.driver.ended.wait(timeout_s)
 
     # --- records
 

@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -34,11 +35,16 @@ def warn_unclosed(
     try:
         warnings.warn(f"unclosed {kind} {client_id!r}{of}: call close(), or use `with`", ResourceWarning, stacklevel=2)
     finally:  # warnings may be errors
+        _DROPPED.add(driver)
+        driver.ended.then(partial(_DROPPED.discard, driver))
         (stop or driver.stop_soon)()
 
 
 OPEN: "weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]]" = weakref.WeakKeyDictionary()
 """The clients to be closed at the interpreter's end, each with a function that closes it within a time (s)."""
+
+_DROPPED: "set[Driver[Any]]" = set()
+"""The drivers of clients that were dropped unclosed, until they have ended."""
 
 EXIT_S = 5.0
 LEAST_EXIT_S: Final = 0.5
@@ -52,6 +58,9 @@ def _close_all() -> None:
     for client, close in list(OPEN.items()):
         with contextlib.suppress(Exception):
             close(client, max(until - time.monotonic(), LEAST_EXIT_S))
+    for driver in list(_DROPPED):
+        if not driver.is_forked:
+            driver.ended.wait(max(until - time.monotonic(), LEAST_EXIT_S))
 
 
 @contextmanager

@@ -1,19 +1,30 @@
 """A consumer that is dropped without close() warns, and its driver stops."""
 
 import asyncio
+import contextlib
 import gc
 import os
+import signal
+import subprocess
+import sys
+import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer
+from kohort.network import event_loop, network_client
+from kohort.network.event_loop import EventLoop, Turned
 from kohort.network.network_client import Driver
+from kohort.network.promise import Flag
+from kohort.share_consumer import ShareConsumer
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, poll_until
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, poll_until, wait_until
+from tests.interrupts import Interrupt
 
 
 def member(bootstrap: str) -> Driver[Any]:
@@ -82,3 +93,79 @@ def test_in_a_forked_child_nothing_is_stopped() -> None:
         assert not driver.stopping
         assert consumers[0].poll(0) == []
         consumers[0].close()
+
+
+PROGRAM = """
+import asyncio, sys, threading
+from kohort.coordinator_client import AsyncConsumer, Consumer
+
+def member():
+    consumer = Consumer(sys.argv[1], group="g")
+    consumer.subscribe(["topic"])
+    while not consumer.assignment:
+        consumer.poll(0.1)
+    return consumer
+
+async def asynchronous():
+    consumer = AsyncConsumer(sys.argv[1], group="g")
+    consumer.subscribe(["topic"])
+    while not consumer.assignment:
+        await consumer.poll(0.1)
+    return consumer
+
+def drop():
+    member()
+
+def poll(consumer, begun):
+    while True:
+        begun.set()
+        consumer.poll(10)
+
+def poll_on_another_thread():
+    begun = threading.Event()
+    threading.Thread(target=poll, args=(member(), begun), daemon=True).start()
+    begun.wait()
+"""
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize(
+    "end", ["drop()", "poll_on_another_thread()", "kept = asyncio.run(asynchronous())", "asyncio.run(asynchronous())"]
+)
+def test_a_member_leaves_at_the_end_of_the_interpreter(end: str) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        subprocess.run([sys.executable, "-c", PROGRAM + end, fake.bootstrap], check=True, timeout=120)
+        assert len(fake.calls_of("LeaveGroup")) == 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
+@pytest.mark.parametrize("make", [Consumer, partial(ShareConsumer, group="g")])
+def test_a_creation_that_is_interrupted_before_the_driver_has_a_thread_leaves_none(
+    make: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped, threads, main = Flag(), list[EventLoop](), threading.main_thread().ident
+    assert main is not None
+
+    def place(driver: Turned) -> EventLoop:
+        signal.pthread_kill(main, signal.SIGUSR1)
+        assert dropped.wait(PATIENCE_S)
+        threads.append(event_loop.place(driver))
+        return threads[0]
+
+    def interrupt(*_signal: object) -> None:
+        raise Interrupt
+
+    def interrupted() -> None:
+        with contextlib.suppress(Interrupt):
+            make("127.0.0.1:1")
+        gc.collect()
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    monkeypatch.setattr(network_client, "place", place)
+    try:
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            interrupted()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        dropped.set()
+    wait_until(lambda: bool(threads) and not threads[0].load)
