@@ -76,10 +76,10 @@ class CoordinatorLink(MemberComponent):
         self._timers.last_response_at = self._tracker.now
         self._tracker.notice("coordinator_gone", why)
         self._in_flight.cancel(*HEARTBEAT_APIS)
-        if self._in_flight.is_in_flight("JoinGroup") or self._in_flight.is_in_flight("SyncGroup"):
-            self._membership.join_again(why)
         if self._tracker.state is MemberState.LEAVING:
             self._membership.left()
+        elif self._in_flight.is_in_flight("JoinGroup") or self._in_flight.is_in_flight("SyncGroup"):
+            self._membership.join_again(why)
 
     def on_disconnected(self, event: ev.Disconnected) -> None:
         known = self._coordinator.coordinator
@@ -115,7 +115,7 @@ class CoordinatorLink(MemberComponent):
         requested = self._in_flight.complete(event.serial)
         if requested is None:
             return
-        if requested.api in LEAVE_APIS and self._tracker.state is MemberState.LEAVING:
+        if requested.api in ("JoinGroup", *LEAVE_APIS) and self._tracker.state is MemberState.LEAVING:
             self._tracker.notice("leave_failed", str(event.error))
             self._membership.left()
             return

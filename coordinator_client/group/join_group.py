@@ -21,7 +21,7 @@ from kohort.coordinator_client.group.member_context import MemberComponent, Memb
 from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.membership import Membership, after_sync, strangers
 from kohort.coordinator_client.group.ready import MemberMetadata
-from kohort.coordinator_client.group.states import Trigger
+from kohort.coordinator_client.group.states import MemberState, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -139,6 +139,9 @@ class Gathering(MemberComponent):
             return
         response = event.response
         self._coordinator.proved()
+        if self._tracker.state is MemberState.LEAVING:
+            self._membership.leave_as(response.member_id)
+            return
         if response.error_code != 0:
             self._join_refused(response.error_code, response.member_id)
             return

@@ -237,7 +237,7 @@ class MemberBase(MemberComponent):
         self._topics.subscribe(event.subscription)
         match self._tracker.state:
             case MemberState.OUT | MemberState.LEAVING | MemberState.FAILED:
-                self._in_flight.cancel(*LEAVE_APIS)
+                self._in_flight.cancel("JoinGroup", *LEAVE_APIS)
                 membership.after_revocation = AfterRevocation.REJOIN
                 membership.fatal = None
                 self._start_afresh()

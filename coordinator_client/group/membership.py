@@ -14,7 +14,7 @@ revokes, the next one assigns. Unmoved partitions are never touched.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import KohortError
@@ -99,6 +99,10 @@ def strangers(assigned: Partitions, subscription: Subscription, topics: frozense
 
 LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 """(identity, reason) -> the API and request of the leave, or None if the protocol needs no request."""
+
+
+JOIN_PATIENCE_S: Final = 2.0
+"""Maximum wait (s) of a leave for the member id in the response to a first join."""
 
 
 class AfterRevocation(Enum):
@@ -453,8 +457,8 @@ class Membership(MemberComponent):
             self.commit_order = self.commit_order._replace(deadline=min(self.commit_order.deadline, self.closing))
 
     def _let_go_and_leave(self) -> None:
-        self._in_flight.cancel("JoinGroup", "SyncGroup")
         if self._owned.assignment:
+            self._in_flight.cancel("JoinGroup", "SyncGroup")
             self._revoke(self._owned.partitions)
         else:
             self._tracker.transition(Trigger.MUST_LEAVE)
@@ -470,7 +474,16 @@ class Membership(MemberComponent):
             self.send(*goodbye, self._settings.request_timeout_ms, awaited=False)
 
     def _send_leave(self) -> None:
-        """Leave the group, with a request if the protocol has one. Leaving waits for no other member."""
+        """Leave the group, with a request if the protocol has one. Leaving waits for no other member.
+
+        The first response to a dynamic member has its id (KIP-394). The coordinator ends no rebalance until a member
+        with such an id joins or leaves, or until its session timeout.
+        """
+        joins = self._settings.leaves and not self.identity.member_id and self._in_flight.is_in_flight("JoinGroup")
+        if joins and self._coordinator.coordinator is not None:
+            deadline = self._tracker.now + JOIN_PATIENCE_S
+            self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
+            return
         goodbye = self._goodbye(self._leave_reason)
         self._drop()
         if goodbye is None:
@@ -479,6 +492,11 @@ class Membership(MemberComponent):
         self.send(*goodbye, self._settings.request_timeout_ms)
         deadline = self._tracker.now + self._settings.request_timeout_ms / 1000
         self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
+
+    def leave_as(self, member_id: str) -> None:
+        """Leave with the member id in the response to a first join."""
+        self.assign_member_id(member_id)
+        self._send_leave()
 
     def on_left(self, event: LeaveGroupResponded) -> None:
         """A LeaveGroup response arrived."""
@@ -489,7 +507,7 @@ class Membership(MemberComponent):
         """The leave is settled or no longer waited for. An error code in its response is only noticed."""
         if any(codes):
             self._tracker.notice("leave_failed", f"the leave: {error_name(next(code for code in codes if code))}")
-        self._in_flight.cancel(*LEAVE_APIS)
+        self._in_flight.cancel("JoinGroup", *LEAVE_APIS)
         self.leave_deadline = inf
         self._tracker.transition(Trigger.LEFT)
         self._finish()

@@ -1,9 +1,11 @@
 """Unsubscribe and close, from every state: let go, commit, leave, and be done in time."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.ready import Ready
 from kohort.coordinator_client.hooks import Lost, RebalanceReason, Revoked
@@ -53,6 +55,8 @@ def play_out(rig: Rig, commit: bool = False) -> list[object]:
             rig.run_hook(commit=dict.fromkeys(rig.hook.event.partitions, 1) if commit else None)
         elif rig.state == "COMMITTING":
             rig.settle()
+        elif rig.state == "LEAVING" and not rig.requested("LeaveGroup"):
+            rig.joined(79)  # the leave waits for the member id in it
         elif rig.state == "LEAVING":
             rig.left()
         else:
@@ -227,8 +231,9 @@ def test_unsubscribe_and_subscribe_while_a_hook_runs_stays_in_the_group() -> Non
 def test_an_unsubscription_before_the_groups_response_leaves_nothing_behind() -> None:
     rig = walk_to("JOINING")
     stale: Ready = rig.post(ev.Unsubscribed())
-    assert stale.view.state.name == "OUT"
+    assert stale.view.state.name == "LEAVING"
     rig.joined(generation=3)
+    rig.left()
     assert rig.state == "OUT"
     assert rig.ready.view.identity.generation == -1
 
@@ -314,3 +319,61 @@ def test_the_response_to_a_join_that_was_given_up_changes_nothing() -> None:
     assert rig.ready.view.identity.generation == 1
     rig.run_hook()
     assert rig.state == "LEAVING"
+
+
+def joining_without_an_id(**settings: Any) -> Rig:
+    rig = Rig(**settings)
+    rig.reach_joining()
+    assert rig.last("JoinGroup").member_id == ""
+    return rig
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("code", [0, 79])
+@pytest.mark.parametrize("end", [lambda at: ev.CloseRequested(at + 10), lambda _at: ev.Unsubscribed()])
+def test_a_leave_during_the_first_join_is_sent_with_the_id_of_its_response(
+    code: int, end: Callable[[float], ev.Event]
+) -> None:
+    rig = joining_without_an_id()
+    rig.post(end(rig.now))
+    assert (rig.state, rig.requested("LeaveGroup")) == ("LEAVING", [])
+    rig.joined(code, me="m7")
+    assert rig.last("LeaveGroup").members[0].member_id == "m7"
+    rig.left()
+    assert rig.state in ("CLOSED", "OUT")
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda rig: rig.after(2),
+        lambda rig: rig.cut("JoinGroup"),
+        lambda rig: rig.post(ev.Disconnected(None, 1, "closed")),
+        lambda rig: rig.joined(30, me=""),
+        lambda rig: rig.post(ev.RequestFailed(rig.waiting("JoinGroup").serial, KohortError("it does not fit"))),
+    ],
+)
+def test_a_leave_during_the_first_join_waits_no_longer_than_for_its_outcome(happens: Callable[[Rig], object]) -> None:
+    rig = joining_without_an_id()
+    rig.post(ev.CloseRequested(rig.now + 10))
+    happens(rig)
+    if rig.state == "LEAVING":  # the connection that ended may have been another one
+        rig.after(2)
+    assert rig.state == "CLOSED"
+    assert rig.requested("LeaveGroup") == []
+
+
+def test_a_static_member_does_not_wait_for_its_first_join_to_leave() -> None:
+    rig = joining_without_an_id(instance_id="i")
+    rig.post(ev.CloseRequested(rig.now + 10))
+    assert rig.state == "CLOSED"
+
+
+def test_a_subscription_after_a_leave_during_the_first_join_joins_once_more() -> None:
+    rig = joining_without_an_id()
+    rig.post(ev.Unsubscribed())
+    rig.subscribe("t")
+    rig.joined(79, me="m8")
+    assert rig.state == "JOINING"
+    assert rig.last("JoinGroup").member_id == "m8"
