@@ -72,7 +72,7 @@ class ConsumerConfig(ClientConfig):
     protocol: str = row("group.protocol", "str", "classic", "classic: a member computes the assignment. consumer: the coordinator does (KIP-848).", choices=("classic", "consumer"), read=str.lower)
     remote_assignor: str | None = row("group.remote.assignor", "sent", None, "The requested assignor of the coordinator, under protocol consumer. Default: the group's.", optional=True)
     session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "Time without a heartbeat after which the coordinator removes the member.", low=1, high=INT32_MAX)
-    heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Time between heartbeats. Use at most a third of the session timeout.", low=1, high=INT32_MAX)
+    heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Time between heartbeats. Use at most a third of the session timeout. A third of max_poll_interval_ms is used if that is less.", low=1, high=INT32_MAX)
     max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "Maximum time between polls, after which the member leaves the group. Also the rebalance timeout.", low=1, high=INT32_MAX)
     exclude_internal_topics: bool = row("exclude.internal.topics", "bool", True, "Exclude Kafka's internal topics from patterns.")
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS

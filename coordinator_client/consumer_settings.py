@@ -32,7 +32,8 @@ class ConsumerSettings(ClientSettings, total=False):
     """Time without a heartbeat after which the coordinator removes the member."""
 
     heartbeat_interval_ms: int
-    """Time between heartbeats. Use at most a third of the session timeout."""
+    """Time between heartbeats. Use at most a third of the session timeout. A third of max_poll_interval_ms is used if
+    that is less."""
 
     max_poll_interval_ms: int
     """Maximum time between polls, after which the member leaves the group. Also the rebalance timeout."""

@@ -137,7 +137,7 @@ class ClassicHeartbeat(Heartbeats):
         if code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
             self._coordinator.proved()
         if code in (0, ErrorCode.REBALANCE_IN_PROGRESS) and current:
-            self._timers.confirmed(requested.sent_at)
+            self._timers.confirmed(requested.sent_at, settled=code == 0 or requested.use_other_connection)
             self._timers.last_heartbeat_at = requested.sent_at
         if requested.use_other_connection:
             self._probed(code, current)

@@ -68,6 +68,9 @@ NOT_CONVERTED: Final = "Cannot upgrade"
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which the owned partitions equal the assignment, since all others are revoked and committed."""
 
+RELEASING: Final = frozenset({MemberState.REVOKING, MemberState.COMMITTING})
+"""States in which the coordinator waits for partitions of this member, at most for the rebalance timeout."""
+
 
 class ConsumerHeartbeat(Heartbeats):
     """The heartbeats of a KIP-848 member. `target`: the partitions that the coordinator assigns to it.
@@ -219,7 +222,7 @@ class ConsumerHeartbeat(Heartbeats):
         self._reported |= self._saying or {}
         self._saying, self._failures, self._held_since, self._unconverted_since = None, 0, None, None
         self._timers.broker_interval_s = response.heartbeat_interval_ms / 1000
-        self._timers.confirmed(requested.sent_at)
+        self._timers.confirmed(requested.sent_at, settled=self._tracker.state not in RELEASING)
         self._timers.last_heartbeat_at = requested.sent_at
         self._enter(response.member_epoch)
         if response.assignment is not None:

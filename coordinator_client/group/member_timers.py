@@ -72,6 +72,7 @@ class MemberTimers:
         "last_heartbeat_at",
         "last_response_at",
         "processing_since",
+        "settled_at",
         "warned",
     )
 
@@ -84,6 +85,7 @@ class MemberTimers:
         # The latest time at which the coordinator's session timer cannot have started yet: the *sending* of a request
         # with a successful response. The timer started at the arrival, which is not earlier.
         self.confirmed_at = -inf
+        self.settled_at = -inf  # the same, where the coordinator did not wait for this member to rejoin or to revoke
         # The time of the last response, as confirmed_at, but a new coordinator gets a whole session too.
         self.last_response_at = -inf
         self.processing_since: float | None = None
@@ -95,14 +97,27 @@ class MemberTimers:
         return self._settings.session_timeout_ms / 1000
 
     @property
+    def rebalance_s(self) -> float:
+        return self._settings.rebalance_ms / 1000
+
+    @property
     def interval_s(self) -> float:
-        return self._settings.heartbeat_interval_ms / 1000 if self.broker_interval_s is None else self.broker_interval_s
+        """The time between heartbeats. At least three of them come in a lease."""
+        interval_s = self._settings.heartbeat_interval_ms / 1000
+        if self.broker_interval_s is not None:
+            interval_s = self.broker_interval_s
+        return min(interval_s, self.rebalance_s / 3)
 
     # -- heartbeats
 
-    def confirmed(self, sent_at: float) -> None:
-        """Record a successful response to a request sent at `sent_at`."""
+    def confirmed(self, sent_at: float, *, settled: bool = True) -> None:
+        """Record a successful response to a request sent at `sent_at`.
+
+        `settled`: the coordinator did not wait for this member, which it expels at the end of the rebalance timeout.
+        """
         self.confirmed_at = max(self.confirmed_at, sent_at)
+        if settled:
+            self.settled_at = max(self.settled_at, sent_at)
         self.last_response_at = max(self.last_response_at, sent_at)
 
     def restarted(self, now: float) -> None:
@@ -131,7 +146,7 @@ class MemberTimers:
 
     @property
     def ownership_deadline(self) -> float:
-        return self.confirmed_at + self.session_s
+        return min(self.confirmed_at + self.session_s, self.settled_at + self.rebalance_s)
 
     @property
     def session_deadline(self) -> float:

@@ -922,6 +922,26 @@ def test_a_rebalance_cannot_be_enforced_where_the_coordinator_assigns() -> None:
     assert "rebalance_not_enforced" in rig.kinds
 
 
+def test_the_lease_begins_with_the_join_and_ends_with_the_rebalance_timeout() -> None:
+    rig = EpochRig(session_timeout_ms=60_000, max_poll_interval_ms=30_000)
+    rig.reach_joining()
+    joined_at = rig.now
+    rig.coordinator_responds(epoch=1, assigned=T)
+    assert rig.ready.view.ownership_deadline == pytest.approx(joined_at + 30)
+    rig.run_hook()
+    rig.coordinator_responds(epoch=1)
+    rig.next_report()
+    revoked_at = rig.now
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0"))
+    assert rig.state == "REVOKING"
+    rig.next_report()
+    rig.coordinator_responds(epoch=2)
+    assert rig.ready.view.ownership_deadline == pytest.approx(revoked_at + 30), "the coordinator waits for this member"
+    rig.run_hook()
+    rig.coordinator_responds(epoch=2)
+    assert rig.ready.view.ownership_deadline == pytest.approx(rig.now + 30)
+
+
 def test_no_response_for_a_session_is_a_dead_coordinator_and_ends_showing_but_not_owning() -> None:
     rig = stable(session_timeout_ms=10_000)
     rig.after(11)

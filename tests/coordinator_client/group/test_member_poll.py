@@ -283,6 +283,19 @@ def test_a_process_that_slept_through_its_session_finds_its_lease_over() -> None
     assert isinstance(rig.hook.event, Lost)
 
 
+@pytest.mark.proves("B-33")
+def test_the_lease_ends_with_the_rebalance_timeout_that_may_have_begun_since() -> None:
+    rig = Rig(session_timeout_ms=60_000, max_poll_interval_ms=9_000)
+    rig.reach_stable(T)
+    rig.after(3)
+    settled_at = rig.now
+    rig.beat()
+    assert rig.ready.view.ownership_deadline == pytest.approx(settled_at + 9)
+    rig.after(3)
+    rig.beat(27)
+    assert rig.ready.view.ownership_deadline == pytest.approx(settled_at + 9), "the group waits for this member"
+
+
 @pytest.mark.proves("B-33", "G-12")
 def test_a_coordinator_that_comes_back_knowing_us_renews_the_lease() -> None:
     rig = Rig(session_timeout_ms=10_000)
