@@ -7,7 +7,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.offset_reset import ResetPolicy
@@ -98,6 +98,17 @@ class ConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS
     # fmt: on
 
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        config = super().of(**settings)
+        if config.protocol == "consumer" and "assignors" in settings:  # also the default, if it is named
+            raise ConfigError(
+                "assignors do nothing under protocol='consumer': the coordinator assigns",
+                hint="name one of the coordinator's with remote_assignor, or stay with protocol='classic'",
+                setting="assignors",
+            )
+        return config
+
     def check(self) -> None:
         """Raises ConfigError if two settings disagree."""
         super().check()
@@ -113,12 +124,6 @@ class ConsumerConfig(ClientConfig):
                 f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
                 hint="a Fetch response has at most fetch_max_bytes and one batch",
                 setting="fetch_max_bytes",
-            )
-        if self.protocol == "consumer" and self.assignors != self.table["assignors"].default:
-            raise ConfigError(
-                "assignors do nothing under protocol='consumer': the coordinator assigns",
-                hint="name one of the coordinator's with remote_assignor, or stay with protocol='classic'",
-                setting="assignors",
             )
         if self.remote_assignor is not None and self.protocol != "consumer":
             raise ConfigError(

@@ -144,7 +144,7 @@ class ConsumerCore(CoreFields):
             fail=self.fail,
             put_error=self.put_error,
         )
-        self.cluster = ConsumerMetadata(self, context, self.named_topics, self._needs_coordinator)
+        self.cluster = ConsumerMetadata(self, context, self.named_topics, lambda: self.manual, self._needs_coordinator)
         self.lookups = OffsetsRequestManager(
             context, self.cluster, self.positions, self.book, self._partitions_being_committed
         )
@@ -675,7 +675,7 @@ class ConsumerCore(CoreFields):
             return self.view.fatal
         while self._errors:
             known = self.named_topics() | {partition.topic for partition in self.assignment}
-            if not is_of_others(error := self._errors.popleft(), known):
+            if not is_of_others(error := self._errors.popleft(), known, self.assignment):
                 return error
         if not self.may_read:
             return IllegalState(

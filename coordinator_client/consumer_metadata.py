@@ -1,8 +1,8 @@
 """Metadata of a consumer, and the coordinator of one without membership."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from kohort.common import KohortError
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.group.events import Disconnected
 from kohort.coordinator_client.group.states import MemberState
@@ -10,7 +10,7 @@ from kohort.network.error_mapping import group_error
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
 from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.requests import Endpoint
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
@@ -18,7 +18,8 @@ IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 class ConsumerMetadata(MetadataUpdater):
     """A consumer's metadata and broker addresses, and its coordinator.
 
-    It looks for the coordinator only where no membership does, while `is_needed()`.
+    It looks for the coordinator only where no membership does, while `is_needed()`. `assigned`: the partitions that the
+    user has named; missing ones are reported.
     """
 
     def __init__(
@@ -26,9 +27,11 @@ class ConsumerMetadata(MetadataUpdater):
         client: ClientContext,
         context: ConsumerContext,
         named: Callable[[], frozenset[str]],
+        assigned: Callable[[], Iterable[TopicPartition]],
         is_needed: Callable[[], bool],
     ) -> None:
         super().__init__(client, named, context.post_event, self._coordinator_lost)
+        self._assigned = assigned
         self._context = context
         self._is_needed = is_needed
         self.finder = CoordinatorFinder(
@@ -46,6 +49,15 @@ class ConsumerMetadata(MetadataUpdater):
         if view is not None and view.coordinator is not None:
             return view.coordinator
         return self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
+
+    def _missing(self) -> dict[str | TopicPartition, int]:
+        view = self._context.metadata.view
+        lacking = view.lacking(self._assigned())
+        return super()._missing() | {
+            one: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for one in (self._assigned() if lacking else ())
+            if one.topic in lacking and view.partition(one) is None
+        }
 
     def _times(self, now: float) -> list[float | None]:
         return [*super()._times(now), *self.finder.next_poll_at()]

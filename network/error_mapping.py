@@ -1,5 +1,7 @@
 """Error codes about topics, groups and offsets, as the errors that a caller sees."""
 
+from collections.abc import Container
+
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.protocol.errors import BrokerError, ErrorCode
@@ -22,10 +24,20 @@ def topic_error(topic: str, code: int) -> KohortError:
     return BrokerError(code, api="Metadata", topic=topic)
 
 
-def is_of_others(error: KohortError, topics: frozenset[str]) -> bool:
-    """True if the error is about a topic not in `topics`, which the user named before."""
-    topic = error.place.get("topic")
-    return isinstance(error, UnknownTopic | AuthorizationFailed) and topic not in {None, *topics}
+def no_partition(partition: TopicPartition) -> UnknownTopic:
+    hint = "check its number, or add partitions to the topic; later polls wait for it"
+    return UnknownTopic("no such partition", hint=hint, **partition._asdict())
+
+
+def is_of_others(
+    error: KohortError, topics: frozenset[str], partitions: Container[TopicPartition] | None = None
+) -> bool:
+    """True if the error is about a topic not in `topics`, or a partition not in `partitions`, which the user named
+    before."""
+    topic, number = error.place.get("topic"), error.place.get("partition")
+    if not isinstance(error, UnknownTopic | AuthorizationFailed) or topic is None:
+        return False
+    return topic not in topics or (number is not None and partitions is not None and (topic, number) not in partitions)
 
 
 def group_error(code: int, group: str | None) -> KohortError:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from kohort.common import KohortError
+from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import cut, escaped
 from kohort.common.log_context import logger
 from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import BoundedTable, ConnectionStates
-from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, no_partition, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
 from kohort.network.metadata import TopicsChanged, believable
@@ -74,8 +74,8 @@ class MetadataUpdater:
         self._listener = on_metadata
         self._on_coordinator_lost = on_coordinator_lost
         self._on_data_lost = on_data_lost
-        self._reported_missing: set[str] = set()
-        self._missing_since: dict[str, float] = {}
+        self._reported_missing: set[str | TopicPartition] = set()
+        self._missing_since: dict[str | TopicPartition, float] = {}
         self.removed: BoundedTable[Endpoint, None] = BoundedTable()
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
@@ -212,21 +212,24 @@ class MetadataUpdater:
             self._listener(changed)
         self._report_missing(now)
 
-    def _report_missing(self, now: float) -> None:
-        """Reports each named topic that does not exist, once, after it had time to appear."""
-        named = self._named()
+    def _missing(self) -> dict[str | TopicPartition, int]:
+        """What the user has named and does not exist, each with its error code. Here these are topics only."""
         refused = self._core.metadata.view.refused
-        missing = {name for name in named if name in refused}
-        for name in set(self._missing_since) - missing:
-            del self._missing_since[name]
-            self._reported_missing.discard(name)
-        for name in missing - self._reported_missing:
-            code = refused[name]
-            since = self._missing_since.setdefault(name, now)
+        return {name: refused[name] for name in self._named() if name in refused}
+
+    def _report_missing(self, now: float) -> None:
+        """Reports what the user has named and does not exist, once, after it had time to appear."""
+        missing = self._missing()
+        for one in self._missing_since.keys() - missing.keys():
+            del self._missing_since[one]
+            self._reported_missing.discard(one)
+        for one in missing.keys() - self._reported_missing:
+            code = missing[one]
+            since = self._missing_since.setdefault(one, now)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - since < UNKNOWN_TOPIC_GRACE_S:
                 continue
-            self._reported_missing.add(name)
-            self._core.put_error(topic_error(name, code))
+            self._reported_missing.add(one)
+            self._core.put_error(topic_error(one, code) if isinstance(one, str) else no_partition(one))
             self._core.has_updates = True
 
     def bootstrap_failed(self, now: float) -> bool:

@@ -201,6 +201,8 @@ class Gathering(MemberComponent):
                 self._tracker.transition(Trigger.AGAIN)
             case ErrorAction.FORGET_MEMBER:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "JoinGroup"))
+            case _ if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                self._strange_group("JoinGroup", f"the group refuses this member's {', '.join(self._assignors)}")
             case _:
                 self._membership.fail_by_code(code, "JoinGroup")
 

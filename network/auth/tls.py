@@ -73,8 +73,17 @@ class Certificates:
 
 
 def exposures(config: ClientConfig) -> list[Notice]:
-    """Notices of secrets that others may read by these settings."""
+    """Notices of secrets that others may read by these settings, and of protection that the protocol does not use."""
     found = []
+    if unused := _unused(config):
+        login = any(name.startswith("sasl_") for name in unused) or config.security_protocol != "PLAINTEXT"
+        found.append(
+            Notice(
+                "security_settings_unused",
+                f"security_protocol={config.security_protocol!r} does not use {', '.join(unused)}: "
+                f"set security_protocol={'SASL_SSL' if login else 'SSL'!r}, or leave them out",
+            )
+        )
     remote = any(split_address(address)[0] not in LOOPBACK for address in config.bootstrap)
     if config.security_protocol == "SASL_PLAINTEXT" and remote and config.sasl_mechanism in _IN_THE_CLEAR:
         found.append(
@@ -88,6 +97,16 @@ def exposures(config: ClientConfig) -> list[Notice]:
     if _is_tls(config) and key is not None and is_open_to_others(key):
         found.append(Notice("key_file_open_to_others", f"other users may read the key in {key}: chmod 600 it"))
     return found
+
+
+def _unused(config: ClientConfig) -> list[str]:
+    """The settings of TLS and of logins that are set, and without effect under the protocol."""
+    used = {"ssl_": _is_tls(config), "sasl_": config.security_protocol.startswith("SASL")}
+    return [
+        row.name
+        for row in SecurityConfig.table.values()
+        if not used.get(row.name.partition("_")[0] + "_", True) and getattr(config, row.name) != row.default
+    ]
 
 
 _IN_THE_CLEAR = {"PLAIN": "password", "OAUTHBEARER": "token"}

@@ -97,6 +97,7 @@ def test_a_serializer_is_refused_with_what_to_do_instead() -> None:
         ({"auto_offset_reset": "by_duration:1h"}, "ISO 8601"),
         ({"client_id": None}, "must be str"),
         ({"assignors": []}, "at least one"),
+        ({"assignors": ["range"], "protocol": "consumer"}, "the coordinator assigns"),
         ({"assignors": [42], "group": "g"}, "not an assignor"),
         ({"heartbeat_interval_ms": 45_000}, "below"),
         ({"group_instance_id": "i"}, "without a group"),

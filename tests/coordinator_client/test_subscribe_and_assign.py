@@ -112,3 +112,18 @@ def test_a_topic_that_is_not_meant_any_more_is_not_missed(
         consumer.subscribe(["misspelt"])
         with pytest.raises(UnknownTopic):
             poll_until(consumer, lambda: False)
+
+
+def test_an_assigned_partition_that_does_not_exist_is_reported_once_and_read_once_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata_updater, "UNKNOWN_TOPIC_GRACE_S", 0.0)
+    added = TopicPartition("topic", 2)
+    with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap) as consumer:
+        consumer.assign({P0: 0, added: 0})
+        with pytest.raises(UnknownTopic, match="no such partition") as raised:
+            poll_until(consumer, lambda: False)
+        assert raised.value.place["partition"] == 2
+        fake.add_partitions("topic", 3)
+        fake.produce("topic", 2, [(None, b"here")])
+        assert [record.value for record in read(consumer, 1)] == [b"here"]

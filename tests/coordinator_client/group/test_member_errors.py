@@ -207,6 +207,14 @@ def test_join_fatal(code: int, error: type[KohortError]) -> None:
     assert_silent(rig)
 
 
+def test_a_join_without_a_common_assignor_is_refused_with_the_names_of_this_members() -> None:
+    rig = Rig("sticky", "roundrobin")
+    rig.reach_joining()
+    rig.joined(23)
+    with pytest.raises(InconsistentGroup, match="sticky, roundrobin"):
+        raise fatal(rig)
+
+
 @pytest.mark.proves("E-02")
 def test_a_join_that_loses_its_connection_keeps_the_member_id() -> None:
     rig = Rig()

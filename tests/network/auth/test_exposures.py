@@ -79,3 +79,26 @@ def test_a_properties_file_that_others_may_read(tmp_path: Path, capsys: pytest.C
 def test_a_limit_beyond_the_columns_offsets_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_decompressed_bytes"):
         ConsumerConfig.of(bootstrap="b:1", max_decompressed_bytes=1 << 31)
+
+
+@pytest.mark.parametrize(
+    ("change", "unused", "cure"),
+    [
+        ({"security_protocol": "PLAINTEXT"}, ["sasl_mechanism", "sasl_username", "sasl_password"], "SASL_SSL"),
+        ({"security_protocol": "SSL"}, ["sasl_mechanism", "sasl_username", "sasl_password"], "SASL_SSL"),
+        ({"security_protocol": "SASL_PLAINTEXT", "ssl_ca_path": "/ca.pem"}, ["ssl_ca_path"], "SASL_SSL"),
+        ({"security_protocol": "SASL_SSL", "ssl_check_hostname": False}, [], None),
+    ],
+)
+def test_protection_that_the_protocol_does_not_use(change: dict[str, Any], unused: list[str], cure: str | None) -> None:
+    found = exposures(ConsumerConfig.of(bootstrap="localhost:9092", **PLAIN | change))
+    assert [notice.kind for notice in found] == ["security_settings_unused"] * bool(unused)
+    for notice in found:
+        assert f"does not use {', '.join(unused)}:" in notice.text
+        assert f"'{cure}'" in notice.text
+        assert "CANARY" not in notice.text
+
+
+def test_tls_files_without_tls() -> None:
+    (notice,) = exposures(ConsumerConfig.of(bootstrap="localhost:9092", ssl_ca_path="/ca.pem"))
+    assert "set security_protocol='SSL'" in notice.text
