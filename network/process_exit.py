@@ -58,9 +58,10 @@ def _close_all() -> None:
     for client, close in list(OPEN.items()):
         with contextlib.suppress(Exception):
             close(client, max(until - time.monotonic(), LEAST_EXIT_S))
+    until = max(until, time.monotonic() + LEAST_EXIT_S)  # for all together, since they end side by side
     for driver in list(_DROPPED):
         if not driver.is_forked:
-            driver.ended.wait(max(until - time.monotonic(), LEAST_EXIT_S))
+            driver.ended.wait(until - time.monotonic())
 
 
 @contextmanager

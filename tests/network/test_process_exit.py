@@ -32,3 +32,20 @@ def test_open_clients_share_the_time_of_the_end_and_each_has_some(monkeypatch: p
     monkeypatch.setattr(process_exit, "time", SimpleNamespace(monotonic=lambda: now[0]))
     process_exit._close_all()
     assert times == [EXIT_S, *[LEAST_EXIT_S] * 4]
+
+
+@pytest.mark.proves("B-36")
+def test_dropped_clients_share_one_time_and_those_of_a_parent_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, times = [100.0], list[float]()
+
+    def wait(timeout_s: float) -> None:
+        times.append(timeout_s)
+        now[0] += max(timeout_s, 0.0)
+
+    dropped = [SimpleNamespace(is_forked=False, ended=SimpleNamespace(wait=wait)) for _ in range(3)]
+    forked = SimpleNamespace(is_forked=True)
+    monkeypatch.setattr(process_exit, "OPEN", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(process_exit, "_DROPPED", [*dropped, forked])
+    monkeypatch.setattr(process_exit, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    process_exit._close_all()
+    assert times == [EXIT_S, 0.0, 0.0]
