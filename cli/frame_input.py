@@ -137,11 +137,17 @@ def frames_of_pcap(file: BinaryIO) -> Iterator[Captured]:
 
 
 def _packets(reader: Any) -> Iterator[tuple[float, bytes]]:
-    """Yield the packets. A capture that is cut short, as while tcpdump writes it, raises KohortError at its end."""
+    """Yield the packets. A capture that is cut short, as while tcpdump writes it, raises KohortError at its end.
+
+    So does one that is damaged, at the damage.
+    """
     try:
         yield from reader
     except dpkt.UnpackError as error:
         raise KohortError(f"the capture is cut short: {error}", hint="the frames before its end are shown") from None
+    except ValueError as error:  # a block of a length that no block has
+        hint = "the frames before the damage are shown"
+        raise KohortError(f"the capture is damaged: {error}", hint=hint) from None
 
 
 def _tcp(link: int, packet: bytes) -> tuple[str, str, Any] | None:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,18 @@ def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
     path.write_bytes(whole[:20])
     code, out, error = run(capsys, "explain", str(path), "--summary")
     assert (code, out, error.count("\n")) == (1, "", 1)
+
+
+def test_a_capture_with_a_block_shorter_than_its_head_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    buffer = io.BytesIO()
+    dpkt.pcapng.Writer(buffer)
+    path = tmp_path / "damaged.pcapng"
+    path.write_bytes(buffer.getvalue() + (6).to_bytes(4, sys.byteorder) + (4).to_bytes(4, sys.byteorder))
+    code, out, error = run(capsys, "explain", str(path), "--summary")
+    assert (code, out, error.count("\n")) == (1, "", 1)
+    assert "the capture is damaged" in error
 
 
 def test_a_tape_is_read_replayed_and_free_of_secrets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
