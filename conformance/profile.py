@@ -39,7 +39,9 @@ class Profile:
         try:
             with path.open("rb") as file:
                 data = tomllib.load(file)
-        except (OSError, ValueError, RecursionError) as error:  # ValueError: also bytes that are not UTF-8
+        except OSError as error:
+            raise ProfileError(f"the profile cannot be read: {error.strerror}", profile=path) from None
+        except (ValueError, RecursionError) as error:  # ValueError: also bytes that are not UTF-8
             raise ProfileError(f"the profile cannot be read: {error}", profile=path) from None
         unknown = set(data) - {"name", "deviation"}
         if unknown:

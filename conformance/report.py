@@ -94,6 +94,9 @@ class Report:
         """Read the output of `dump` from a file, gzipped or not. Raises ConformanceError if it is invalid."""
         try:
             raw = path.read_bytes()
+        except OSError as error:
+            raise ConformanceError(f"the report cannot be read: {error.strerror}", report=path) from None
+        try:
             data: dict[str, Any] = parsed_json(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
             if data["format"] != FORMAT:
                 raise ConformanceError(f"it has format {data['format']}, not {FORMAT}", report=path)

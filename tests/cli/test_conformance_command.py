@@ -55,3 +55,14 @@ def test_a_profile_of_other_bytes_is_one_error(capsys: pytest.CaptureFixture[str
     code, errors = run(capsys, "--profile", str(profile))
     assert code == COULD_NOT_JUDGE
     assert "the profile cannot be read" in errors
+
+
+def test_files_that_are_not_there_are_one_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    assert run(capsys, "--profile", str(absent)) == (
+        COULD_NOT_JUDGE,
+        f"kohort: error: the profile cannot be read: No such file or directory (profile={absent})",
+    )
+    assert main(["conformance", "compare", str(absent), str(absent)]) == COULD_NOT_JUDGE
+    error = f"kohort: error: the report cannot be read: No such file or directory (report={absent})\n"
+    assert capsys.readouterr().err == error
