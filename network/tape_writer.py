@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TextIO
+from pathlib import Path
+from typing import Final, TextIO
 
 from kohort.common.log_context import logger
 from kohort.common.private_files import opener
@@ -10,6 +11,8 @@ from kohort.network.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
 
 log = logger("kohort.connections")
+
+_BEGIN: Final = b"{"  # of each line of a tape
 
 Keep = Callable[[Direction, str, int, int, bytes, float], None]
 """keep(direction, api, version, correlation_id, frame with its length, now): what a connection calls for each frame."""
@@ -19,7 +22,8 @@ class Tape:
     """Appends to `path`. Used by the driver's thread only.
 
     Lines are written whole. The tape of a killed process therefore ends with a line or one incomplete line, and on a
-    full disk it ends there. `started`: monotonic seconds that count as 0.
+    full disk it ends there. `started`: monotonic seconds that count as 0. Raises ConfigError for a path that cannot be
+    written, and for a file that is not a tape.
     """
 
     def __init__(self, path: str, started: float) -> None:
@@ -27,6 +31,8 @@ class Tape:
         self._connections = 0
         self._full = False
         try:
+            if not _may_be_tape(Path(path)):
+                raise ConfigError("the file is not a tape: nothing is appended", setting="tape", path=path)
             self._file: TextIO = open(path, "a", buffering=1, opener=opener)  # noqa: SIM115 -- open as long as the driver
         except OSError as error:
             raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
@@ -54,3 +60,10 @@ class Tape:
         except OSError as error:  # a consumer is worth more than its tape
             self._full = True
             log.warning("the tape ends here, it cannot be written: %s", error.strerror)
+
+
+def _may_be_tape(path: Path) -> bool:
+    if not path.is_file():  # a pipe cannot be looked at
+        return True
+    with path.open("rb") as file:
+        return file.read(1) in (b"", _BEGIN)

@@ -97,6 +97,19 @@ def test_a_tape_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
         Consumer("localhost:1", tape=str(tmp_path / "no" / "such" / "folder"))
 
 
+def test_nothing_is_appended_to_a_file_that_is_not_a_tape(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"PAR1 of the user")
+    with pytest.raises(ConfigError, match="not a tape"):
+        Consumer("localhost:1", tape=str(path))
+    assert path.read_bytes() == b"PAR1 of the user"
+    path.write_bytes(b"")
+    for _ in range(2):  # an empty file, and a tape
+        with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, tape=str(path)) as consumer:
+            assert consumer.partitions_for("t")
+    assert len({one.node for one in tape.read(path.read_text().splitlines())}) >= 2
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 def test_a_consumer_outlives_the_disk_that_its_tape_fills(caplog: pytest.LogCaptureFixture) -> None:
     with FakeBroker(topics={"t": 1}) as fake:
