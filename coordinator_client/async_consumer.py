@@ -391,8 +391,9 @@ class AsyncConsumer(ConsumerBase):
     async def close(self, timeout_s: float = 30.0) -> None:
         """Revoke partitions (hooks run), commit if commits are automatic, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. Safe to call again. If a
-        signal handler has raised in it, all other calls raise ConsumerClosed, and another `close` completes it.
+        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. It leaves without what it
+        has had no time for. Safe to call again. If a signal handler has raised in it, all other calls raise
+        ConsumerClosed, and another `close` completes it.
 
         A task that is cancelled in it counts as interrupted.
         """

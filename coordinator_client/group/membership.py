@@ -519,6 +519,8 @@ class Membership(MemberComponent):
     def shut(self, why: str) -> None:
         """The deadline of close has come: end in any state."""
         self._tracker.notice("close_late", why)
+        if not self._owned.callback_running:  # a hook that runs may be writing what the next owner reads
+            self._leave_unawaited(why)
         self._drop()
         self._owned.hook = None
         self._owned.drop(self._owned.assignment)

@@ -17,6 +17,7 @@ import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network import event_loop, network_client
 from kohort.network.event_loop import EventLoop, Turned
 from kohort.network.network_client import Driver
@@ -169,3 +170,15 @@ def test_a_creation_that_is_interrupted_before_the_driver_has_a_thread_leaves_no
         signal.signal(signal.SIGUSR1, before)
         dropped.set()
     wait_until(lambda: bool(threads) and not threads[0].load)
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_close_without_time_leaves_the_group(protocol: GroupProtocol) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        consumer = Consumer(fake.bootstrap, group="g", protocol=protocol)
+        consumer.subscribe(["topic"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        consumer.close(0)
+        group = fake.group if protocol == "classic" else fake.consumer_group
+        wait_until(lambda: not group("g").members)

@@ -377,3 +377,23 @@ def test_a_subscription_after_a_leave_during_the_first_join_joins_once_more() ->
     rig.joined(79, me="m8")
     assert rig.state == "JOINING"
     assert rig.last("JoinGroup").member_id == "m8"
+
+
+@pytest.mark.proves("B-36")
+def test_a_close_without_time_leaves_and_calls_no_hook() -> None:
+    rig = Rig()
+    rig.reach_stable(T)
+    rig.post(ev.CloseRequested(rig.now))
+    assert (rig.state, rig.ready.hook) == ("CLOSED", None)
+    assert rig.last("LeaveGroup").members[0].member_id == "m1"
+
+
+@pytest.mark.proves("B-36")
+def test_a_close_whose_time_ends_in_a_hook_leaves_its_partitions_to_the_hook() -> None:
+    rig = Rig()
+    rig.reach_stable(T)
+    rig.post(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.HookStarted(rig.hook.serial, rig.now))
+    rig.after(10)
+    assert rig.state == "CLOSED"
+    assert rig.requested("LeaveGroup") == []
