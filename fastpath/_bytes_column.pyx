@@ -26,6 +26,9 @@ cdef struct View:  # Arrow's binary view: up to 12 bytes inline, or a start in b
 cdef class BytesColumn:
     """Keys or values of columns as a sequence of bytes (None: null), or as the buffers of Arrow's binary layouts."""
 
+    def __init__(self):
+        raise TypeError("a BytesColumn is a property of columns")
+
     def __len__(self):
         return self.stop - self.start
 

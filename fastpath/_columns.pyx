@@ -27,6 +27,9 @@ cdef class Record:
     with the same topic, partition, offset, timestamp, key, value and headers.
     """
 
+    def __init__(self):
+        raise TypeError("records are made by decode only")  # one without columns would read memory that is not its own
+
     @property
     def topic(self):
         return self.columns.topic
@@ -150,6 +153,9 @@ cdef class RecordColumns:
     fetch. It is behind everything that the slice covers, including control batches, aborted batches and compacted
     tails. A pickle has the values of the slice alone, without the rest of its fetch.
     """
+
+    def __init__(self):
+        raise TypeError("columns are made by decode only")
 
     def __len__(self):
         return self.stop - self.start
@@ -305,7 +311,7 @@ cdef tuple _pickle(RecordColumns columns):
     cdef Run *last = store.last_run()
     cdef Run *run = first
     cdef HeaderTotals totals = HeaderTotals(0, 0, 0)
-    cdef int64_t total = 0, at = 0
+    cdef int64_t total = 0, headers_left = 0, at = 0
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef bint sound = True
@@ -320,9 +326,10 @@ cdef tuple _pickle(RecordColumns columns):
                 if end == NULL:
                     sound = False
                     break
-                total += end - p
+                headers_left += end - p
     if not sound:
         raise RuntimeError("the decoded buffer was changed while columns pointed into it")
+    total += headers_left
     if total > 0x7FFFFFFF:
         raise OverflowError("a slice of 2 GiB or more cannot be pickled: slice it first")
     data = PyBytes_FromStringAndSize(NULL, total)
@@ -353,9 +360,10 @@ cdef tuple _pickle(RecordColumns columns):
             if store.headers[i] != NO_HEADERS:
                 p = run.data + store.headers[i]
                 end = header_span(p, run.data + run.size, &totals)
-                if end == NULL or at + (end - p) > total:
+                if end == NULL or end - p > headers_left:  # the keys and values behind them need their room, too
                     sound = False
                     break
+                headers_left -= end - p
                 header_starts[i - start] = <uint32_t>at
                 memcpy(out + at, p, end - p)
                 at += end - p

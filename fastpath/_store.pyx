@@ -61,16 +61,18 @@ cdef class Store:
     cdef int add_run(self, const uint8_t *data, Py_ssize_t size, int32_t buffer, int32_t timestamp_type) except -1:
         cdef Run *last
         cdef Run *bigger
+        cdef Py_ssize_t capacity
         if self.run_count:
             last = &self.runs[self.run_count - 1]
             if last.data == data and last.timestamp_type == timestamp_type:
                 return 0
         if self.run_count == self.run_capacity:
-            self.run_capacity = self.run_capacity * 2 + 4
-            bigger = <Run *>PyMem_RawRealloc(self.runs, self.run_capacity * sizeof(Run))
+            capacity = self.run_capacity * 2 + 4
+            bigger = <Run *>PyMem_RawRealloc(self.runs, capacity * sizeof(Run))
             if bigger == NULL:
                 raise MemoryError("cannot allocate another run of records")
             self.runs = bigger
+            self.run_capacity = capacity
         self.runs[self.run_count] = Run(self.count, data, size, buffer, timestamp_type)
         self.run_count += 1
         return 0

@@ -398,6 +398,9 @@ cdef class Delivery:
     cdef readonly OpenBatch batch
     cdef readonly Py_ssize_t index
 
+    def __init__(self):
+        raise TypeError("deliveries are made by send only")
+
     def done(self):
         """True if the record is acknowledged or has failed."""
         return self.batch.done

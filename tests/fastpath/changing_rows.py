@@ -1,9 +1,13 @@
-"""Rows laid out while another thread writes to their buffers: for AddressSanitizer, which ends the run at a bad access.
+"""Buffers that another thread writes to while their rows are laid out, or their records pickled.
+
+It is for AddressSanitizer, which ends the run at a bad access.
 
 python -m tests.sanitized tests.fastpath.changing_rows --seconds 10
 """
 
 import argparse
+import ctypes
+import pickle
 import threading
 import time
 from collections import Counter
@@ -13,6 +17,7 @@ from typing import Any
 
 import numpy
 
+from kohort.fastpath import decode, encode
 from kohort.fastpath._rows import BytesRows, grouped, lay_out, spread
 
 COUNT = 5_000
@@ -49,6 +54,21 @@ def flip(array: Any, bad: int, good: int) -> None:
     array[1:] = good
 
 
+def records_with_headers() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Records in a buffer that gains and loses all of their headers."""
+    headed = encode([(None, bytes(100), 0, [("h", b"!" * 60)])] * COUNT)
+    bare = headed.replace(b"\x02\x02hx!", b"\x00\x02hx!")
+    buffer = bytearray(headed)
+    columns = decode(buffer)
+    room = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+
+    def write() -> None:
+        ctypes.memmove(room, bare, len(bare))
+        ctypes.memmove(room, headed, len(headed))
+
+    return write, partial(pickle.dumps, columns)
+
+
 def cases() -> dict[str, tuple[Callable[[], None], Callable[[], object]]]:
     """By name: the write, and the read that it disturbs."""
     counted: Any = numpy.arange(COUNT + 1, dtype="int32")
@@ -73,6 +93,7 @@ def cases() -> dict[str, tuple[Callable[[], None], Callable[[], object]]]:
             partial(lay_out, None, plain, None, 0, places, 0, COUNT, NO_LIMIT),
         ),
         "partitions": (partial(flip, partitions, 1 << 20, 1), partial(grouped, partitions, 2)),
+        "headers of pickled records": records_with_headers(),
     }
 
 

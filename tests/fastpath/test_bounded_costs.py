@@ -5,6 +5,7 @@ import random
 import struct
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import cramjam
@@ -159,3 +160,22 @@ resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 print(len(decode(encode([(b"k", b"v")]), aborted=[(producer, 0) for producer in range(1_000_000)])))
 """)
     assert read == "1"
+
+
+@pytest.mark.skipif(find_spec("_testcapi") is None, reason="this Python has no module of its own tests")
+def test_any_allocation_may_fail() -> None:
+    said = in_a_process("""
+import _testcapi
+data = encode([(b"k", b"v")]) + encode([(b"k", b"v")], base_offset=1)
+whole = 0
+for number in range(200):
+    _testcapi.set_nomemory(number, number + 1)
+    try:
+        whole += len(decode(data, on_corrupt="skip_batch")) == 2
+    except (MemoryError, CorruptRecord):
+        pass
+    finally:
+        _testcapi.remove_mem_hooks()
+print(whole > 0)
+""")
+    assert said == "True"

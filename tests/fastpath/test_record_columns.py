@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kohort import KohortError, TopicPartition
 from kohort.fastpath import Record, RecordColumns, _headers, decode, encode
+from kohort.fastpath._bytes_column import BytesColumn
 from kohort.fastpath._encode import BatchBuilder, seal
 
 HEADERS = (("a", b"1"), ("b", None), ("a", b""))
@@ -141,6 +142,13 @@ def test_a_pickle_that_was_tampered_with_cannot_point_outside() -> None:
             rebuild(*state[:place], tampered, *state[place + 1 :])
     with pytest.raises(ValueError, match="different lengths"):
         rebuild(*state[:7], state[7][:-8], *state[8:])
+
+
+@pytest.mark.parametrize("kind", [Record, RecordColumns, BytesColumn])
+def test_a_record_without_columns_cannot_be_made(kind: type[Any]) -> None:
+    """Its attributes would read memory that is not its own."""
+    with pytest.raises(TypeError, match=r"decode only|property of columns"):
+        kind()
 
 
 def test_records_are_equal_by_value_and_hash_alike() -> None:

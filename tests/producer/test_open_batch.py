@@ -277,3 +277,9 @@ def test_a_batch_that_cannot_be_compressed_ends_the_producer(monkeypatch: pytest
         with pytest.raises(KohortError, match="no room"):
             delivery.result(PATIENCE_S)
         producer.close()
+
+
+def test_a_delivery_without_a_batch_cannot_be_made() -> None:
+    """It would read memory that is not its own."""
+    with pytest.raises(TypeError, match="send only"):
+        Delivery()
