@@ -33,7 +33,13 @@ cdef class BytesColumn:
         return self.stop - self.start
 
     def __getitem__(self, place):
-        cdef Py_ssize_t index = place, count = self.stop - self.start
+        cdef Py_ssize_t index, start, stop, step, count = self.stop - self.start
+        if isinstance(place, slice):
+            start, stop, step = place.indices(count)
+            if step != 1:
+                raise ValueError("columns support slices with step 1 only")
+            return bytes_column(self.store, self.start + start, self.start + max(start, stop), self.spans)
+        index = place
         if index < 0:
             index += count
         if not 0 <= index < count:

@@ -110,6 +110,12 @@ def test_a_column_of_bytes(columns: RecordColumns) -> None:
     assert bytes(data) == bytes(same) == b"".join(value or b"" for value in expected)
     with pytest.raises(IndexError):
         columns.values[len(columns)]
+    part = columns.values[3:-2]
+    assert list(part) == list(part[:]) == expected[3:-2]
+    assert bytes(part.contiguous()[1]) == b"".join(value or b"" for value in expected[3:-2])
+    assert list(columns.values[5:2]) == []
+    with pytest.raises(ValueError, match="step 1"):
+        columns.values[::2]
 
 
 def test_a_pickle_is_the_same_records_without_the_rest_of_the_fetch(columns: RecordColumns) -> None:
