@@ -149,7 +149,8 @@ class PartitionQueue:
 
     Only the last one may be open. Closing it is one step, which a signal handler cannot interrupt. After a
     failure no batch is sent until all in flight are settled. Then one is sent at a time until the first succeeds. This
-    preserves order and sequence numbers.
+    preserves order and sequence numbers. The first batch of a producer id is sent alone, since a broker that does not
+    know the id begins with any number.
     """
 
     partition: TopicPartition
@@ -158,6 +159,7 @@ class PartitionQueue:
     next_sequence: int = 0
     in_flight: int = 0
     node: int = -1
+    known: bool = False  # a batch under this producer id is in the log: a broker takes the next number only
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
@@ -196,6 +198,7 @@ class PartitionQueue:
         if batch.sequence >= 0:
             return
         if self.producer != producer and self.in_flight == 0:
+            self.known = self.known and self.producer.id == producer.id
             self.producer = producer
             self.next_sequence = 0
         batch.sequence = self.next_sequence

@@ -242,7 +242,7 @@ class Sender:
         None if it may not; an open batch continues to grow then.
         """
         context = self._context
-        most = 1 if lane.failing else context.config.max_in_flight
+        most = 1 if lane.failing or (self.idempotent and not lane.known) else context.config.max_in_flight
         if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
             return None
         if self.idempotent and not self._transactions.may_send(lane.partition):
@@ -459,7 +459,7 @@ class Sender:
         lane, batch, producer = sent
         match verdict(response.error_code):
             case BatchVerdict.DONE:
-                lane.attempts = FRESH
+                lane.attempts, lane.known = FRESH, True
                 batch.base_offset = response.base_offset if not response.error_code else -1
                 self._accumulator.settle(lane, batch)
                 lane.failing = lane.failing and lane.in_flight > 0

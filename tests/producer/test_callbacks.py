@@ -19,7 +19,7 @@ from tests.interrupts import Interrupt, attempt, every_point
 from tests.producer.test_async_producer import refused
 from tests.producer.test_open_batch import batch_of
 from tests.producer.test_producer_interrupts import HASTY, producer_of, topic_of
-from tests.producer.test_producer_machine import ready
+from tests.producer.test_producer_machine import acquainted
 
 
 class Calls:
@@ -93,7 +93,7 @@ def test_a_batch_without_callbacks_has_none() -> None:
 
 
 def test_a_batch_that_fails_before_an_earlier_one_is_settled_is_reported_behind_it() -> None:
-    world = ready()
+    world = acquainted()
     calls: list[bytes] = []
     codes = iter([7, 29])  # the first is sent again, the second is refused
     world.code_of = lambda place: next(codes, 0)
@@ -109,7 +109,7 @@ def test_a_batch_that_fails_before_an_earlier_one_is_settled_is_reported_behind_
     world.calm()
     queue.call()
     assert calls == [b"first", b"secon", b"third"]
-    assert isinstance(world.sent[1][0].exception(), KohortError)
+    assert isinstance(world.sent[2][0].exception(), KohortError)
 
 
 # --- a producer

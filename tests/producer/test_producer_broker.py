@@ -65,6 +65,22 @@ def test_what_is_sent_is_what_others_read(
 
 
 @pytest.mark.broker
+def test_records_behind_a_first_batch_that_is_too_large_stay_behind_it(broker: SelectedBroker, unique: Name) -> None:
+    """A broker has no number of a new producer id, so it would take the second batch while the first one is split."""
+    topic = unique("topic")
+    create_topic(broker.bootstrap, topic, config={"max.message.bytes": "2000"})
+    for _ in range(6):
+        with Producer(broker.bootstrap, linger_ms=0) as producer:
+            for value in numbers(0, 20):
+                producer.send(topic, value + b" " * 120)
+            for value in numbers(20, 30):
+                producer.send(topic, value)
+                time.sleep(0.002)
+    values = [int(record.value or b"") for record in everything(broker.bootstrap, topic, 300)]
+    assert values == 6 * list(range(50))
+
+
+@pytest.mark.broker
 def test_broken_connections_double_nothing_and_lose_nothing() -> None:
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t", partitions=3)

@@ -31,6 +31,14 @@ def ready(**settings: Any) -> World:
     return world
 
 
+def acquainted(**settings: Any) -> World:
+    """A world whose broker has a batch of the producer in its log."""
+    world = ready(**settings)
+    world.send(b"first", 0)
+    world.calm()
+    return world
+
+
 @pytest.mark.parametrize("first", range(0, 120, 20))
 def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: int) -> None:
     resent, lean, alone = 0, (0, 0), 0
@@ -113,7 +121,7 @@ def test_a_broker_that_lost_count_is_counted_for_again_under_the_next_epoch(code
 
 
 def test_out_of_order_behind_an_unsettled_batch_is_only_sent_again() -> None:
-    world = ready()
+    world = acquainted()
     for _ in range(3):
         world.send(b"x" * 120, 0)
         world.turn()
@@ -121,7 +129,7 @@ def test_out_of_order_behind_an_unsettled_batch_is_only_sent_again() -> None:
     world.code_of = lambda place: next(codes, 0)
     world.calm()
     assert world.core.transactions.producer == ProducerId(7, 0)
-    assert world.logs[P0].next_sequence == 3
+    assert world.logs[P0].next_sequence == 4
 
 
 def test_a_refused_batch_gives_its_numbers_back_and_the_next_goes_through() -> None:
@@ -180,7 +188,7 @@ def test_a_broker_that_does_not_know_what_went_wrong_may_have_written_the_batch(
 
 
 def test_numbers_that_others_took_meanwhile_cost_one_epoch_and_no_record() -> None:
-    world = ready()
+    world = acquainted()
     world.send(b"x" * 120, 0)
     world.turn()
     world.send(b"y" * 120, 0)
@@ -188,7 +196,7 @@ def test_numbers_that_others_took_meanwhile_cost_one_epoch_and_no_record() -> No
     codes = iter([87])
     world.code_of = lambda place: next(codes, 0)
     world.calm()
-    assert world.logs[P0].values == [b"y" * 120]
+    assert world.logs[P0].values == [b"first", b"y" * 120]
     assert world.core.transactions.producer.epoch == 1
 
 
@@ -210,8 +218,25 @@ def test_a_record_that_no_broker_takes_is_given_up_and_said_whether_it_left() ->
     assert world.logs[P0].values == [b"later"]
 
 
-def test_at_most_five_requests_wait_for_a_broker() -> None:
+@pytest.mark.parametrize("code", [6, 19])
+def test_no_batch_overtakes_the_first_one_of_a_producer_id(code: int) -> None:
+    """A broker that does not know the id takes a batch with any number, also behind a refused one."""
     world = ready(nodes=1, partitions=1)
+    log, codes = world.logs[P0], iter([code])
+    world.code_of = lambda place: next(codes, 0)
+    for number in range(9):
+        world.send(b"%d" % number * 120, 0)
+    for _ in range(20):
+        world.turn()
+    lane = world.core.accumulator.lanes[P0]
+    assert (lane.in_flight, lane.known) == (1, False)
+    world.calm()
+    assert lane.known
+    assert [value[:1] for value in log.values] == [b"%d" % number for number in range(9)]
+
+
+def test_at_most_five_requests_wait_for_a_broker() -> None:
+    world = acquainted(nodes=1, partitions=1)
     for _ in range(9):
         world.send(b"x" * 120, 0)
     for _ in range(20):
@@ -268,16 +293,16 @@ def test_batches_linger_and_a_full_one_does_not() -> None:
 
 
 def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
-    world = ready(linger_ms=0, batch_bytes=100_000, max_in_flight=2)
+    world = acquainted(linger_ms=0, batch_bytes=100_000, max_in_flight=2)
     for n in range(500):
         world.send(b"%d" % n, 0)
-        world.turn()  # its first two batches have one record each, and no response
+        world.turn()  # its next two batches have one record each, and no response
     lane = world.core.accumulator.lanes[P0]
     assert [batch.count for batch in lane.queue if batch.closed] == [1, 1]
     assert lane.open is not None
     world.calm()
-    assert world.logs[P0].values == [b"%d" % n for n in range(500)]
-    assert len(world.requested) - world.requested.index("Produce") == 3
+    assert world.logs[P0].values == [b"first", *(b"%d" % n for n in range(500))]
+    assert len(world.requested) - world.requested.index("Produce") == 4
 
 
 def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere() -> None:
