@@ -339,8 +339,11 @@ class ConsumerHeartbeat(Heartbeats):
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
         current = event.sent == self._membership.identity and self._membership.in_generation
-        if event.code == ErrorCode.STALE_MEMBER_EPOCH and current:
-            self._hurry = True  # the coordinator has a newer epoch than this member
+        is_replaced = event.code == ErrorCode.UNKNOWN_MEMBER_ID and self._settings.instance_id is not None
+        if current and (event.code == ErrorCode.STALE_MEMBER_EPOCH or is_replaced):
+            # The coordinator has a newer epoch than this member, or another member with the same instance id. The
+            # response to a heartbeat decides. A fenced member must not take the id back, an expelled one joins again.
+            self._hurry = True
             return
         match REACTIONS["OffsetCommit"].get(event.code):
             case ErrorAction.REDISCOVER:

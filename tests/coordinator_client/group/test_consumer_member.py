@@ -9,6 +9,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import (
     CommitVerdict,
+    FencedInstance,
     GroupProtocolError,
     GroupRefused,
     UnreleasedInstance,
@@ -1035,3 +1036,17 @@ def test_its_table_has_every_state_it_can_come_to_and_each_can_end() -> None:
         new = {state for each in new for state in CONSUMER_GROUP_TRANSITIONS[each].values()} - reached
     assert reached == set(CONSUMER_GROUP_TRANSITIONS)
     assert set(MemberState) - reached == {MemberState.PLANNING, MemberState.SYNCING}
+
+
+@pytest.mark.proves("G-17")
+@pytest.mark.parametrize("code", [82, 25])
+def test_a_static_member_whose_commit_is_of_an_unknown_member_learns_from_a_heartbeat_if_it_is_fenced(
+    code: int,
+) -> None:
+    rig = stable(instance_id="i")
+    before = len(rig.requested(API))
+    rig.post(ev.CommitRefused(25, rig.ready.view.identity, T))
+    assert (rig.state, len(rig.requested(API))) == ("STABLE", before + 1)
+    rig.coordinator_responds(code)
+    assert rig.state == "LOSING"
+    assert isinstance(rig.ready.view.fatal, FencedInstance) is (code == 82)
