@@ -744,10 +744,11 @@ cdef int _requests_of(list senders, Outgoing *requests) except -1:
 cdef int _leave_rest(list senders, Outgoing *requests, list ready) except -1:
     """Leave to turns what their sockets did not take. An error of a socket is that of its next `write`, too."""
     cdef _Registered one
+    cdef bytes request
     cdef int place
-    for place, one in enumerate(senders):
+    for place, (one, request) in enumerate(senders):
         if requests[place].sent < requests[place].size:
-            one.connection.write(memoryview(one.request)[max(requests[place].sent, 0) :])
+            one.connection.write(memoryview(request)[max(requests[place].sent, 0) :])
             ready.append((one.owner, READ))
     return 0
 

@@ -1,6 +1,7 @@
 """Metadata requests, broker addresses, and reports of topics that do not exist."""
 
 from collections.abc import Callable, Collection
+from math import inf
 from typing import Protocol
 
 from kohort.common import KohortError, TopicPartition
@@ -77,6 +78,7 @@ class MetadataUpdater:
         self._reported_missing: set[str | TopicPartition] = set()
         self._missing_since: dict[str | TopicPartition, float] = {}
         self.removed: BoundedTable[Endpoint, None] = BoundedTable()
+        self.known_at = -inf  # the time of the last metadata, or of the last new bootstrap, to which `removed` belongs
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
     def poll(self, now: float) -> PollResult:
@@ -159,16 +161,17 @@ class MetadataUpdater:
     def _checks_cluster(self) -> bool:
         return self._core.config.metadata_cluster_check_enable and self._core.endpoints.rebootstrap
 
-    def rebootstrap(self) -> None:
+    def rebootstrap(self, now: float) -> None:
         """Forget all brokers, so that the bootstrap addresses are used again, unless the settings forbid it.
 
         Their connections are closed. Otherwise a member could go on with a coordinator of another cluster.
         """
         if self._core.endpoints.rebootstrap:
-            self._have_left(self._known())
+            self._have_left(self._known(), now)
             self._core.metadata.view = self._core.metadata.view.without_brokers()
 
-    def _have_left(self, endpoints: list[Endpoint]) -> None:
+    def _have_left(self, endpoints: list[Endpoint], now: float) -> None:
+        self.known_at = now
         for endpoint in endpoints:
             self.removed[endpoint] = None
 
@@ -183,7 +186,7 @@ class MetadataUpdater:
         core = self._core
         match outcome:
             case ResponseReceived(value) if self._requires_rebootstrap(value):
-                self.rebootstrap()
+                self.rebootstrap(now)
             # A response without brokers comes from a broker that is starting. Its missing or unknown topics have no
             # meaning.
             case ResponseReceived(value, version) if value.brokers:
@@ -205,7 +208,7 @@ class MetadataUpdater:
     def _on_metadata(self, response: MetadataResponse, now: float) -> None:
         before = self._known()
         changed = self._core.metadata.on_response(response, now, self._core.chance())
-        self._have_left(before)
+        self._have_left(before, now)
         for endpoint in self._known():
             self.removed.pop(endpoint, None)
         if self._listener is not None:

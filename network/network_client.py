@@ -384,11 +384,11 @@ class Driver(DriverFields, Generic[C]):
 
     def _look_after_channels(self, outcomes: Outcomes, polls_at: float | None, now: float, *, due: bool) -> float:
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
-        removed, metadata_at = self.core.cluster.removed, self.core.metadata.responded_at
+        removed, known_at = self.core.cluster.removed, self.core.cluster.known_at
         until = now + EARLY_S if due else now
         for channel in list(self._channels.values()):
             # A broker may have come back since the metadata: a coordinator's look-up or another leader has named it.
-            is_removed = channel.endpoint in removed and channel.connection.opened_at < metadata_at
+            is_removed = channel.endpoint in removed and channel.connection.opened_at < known_at
             channel.connection.is_removed = is_removed
             is_due = channel.has_changed or channel.found is not None or channel.due_at <= until
             if is_due or is_removed or self._tokens is not None:
@@ -727,7 +727,7 @@ class Driver(DriverFields, Generic[C]):
             if channel.line is ConnectionPurpose.DATA:
                 self.core.cluster.data_lost(channel.endpoint, self.now())
             if isinstance(error, RebootstrapRequired):
-                self.core.cluster.rebootstrap()
+                self.core.cluster.rebootstrap(self.now())
             self.core.metadata.request_update()
         self._must_poll = True
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
