@@ -99,8 +99,7 @@ class PollLoop(PollFields):
 
     def __del__(self) -> None:
         if self.begun and not self.driver.stopping:
-            # An interrupt in `start` may leave it without a loop yet, and without a turn that would see `retired`.
-            stop = partial(_retire, self.driver) if self.driver.turns else self.driver.stop_soon
+            stop = partial(_retire, self.driver)
             warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
     # --- access

@@ -216,12 +216,12 @@ class MetadataUpdater:
         self._report_missing(now)
 
     def _missing(self) -> dict[str | TopicPartition, int]:
-        """What the user has named and does not exist, each with its error code. Here these are topics only."""
+        """The error code of each named topic that does not exist. A subclass may add partitions."""
         refused = self._core.metadata.view.refused
         return {name: refused[name] for name in self._named() if name in refused}
 
     def _report_missing(self, now: float) -> None:
-        """Reports what the user has named and does not exist, once, after it had time to appear."""
+        """Reports each missing topic or partition once, after it had time to appear."""
         missing = self._missing()
         for one in self._missing_since.keys() - missing.keys():
             del self._missing_since[one]

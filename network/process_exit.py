@@ -37,7 +37,8 @@ def warn_unclosed(
     finally:  # warnings may be errors
         _DROPPED.add(driver)
         driver.ended.then(partial(_DROPPED.discard, driver))
-        (stop or driver.stop_soon)()
+        # An interrupt in `start` may leave a driver without a loop, and so without the turn in which `stop` has effect.
+        (stop if stop is not None and driver.turns else driver.stop_soon)()
 
 
 OPEN: "weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]]" = weakref.WeakKeyDictionary()

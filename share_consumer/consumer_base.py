@@ -92,9 +92,9 @@ class ShareConsumerBase:
     def __del__(self) -> None:
         driver = getattr(self, "_driver", None)
         if driver is not None and not driver.stopping:
-            # An interrupt in `start` may leave it without a loop yet, and without a turn that would see a change.
-            stop = partial(_retire, driver) if driver.turns else driver.stop_soon
-            warn_unclosed("share consumer", self._config.client_id, self._config.group, driver, stop)
+            warn_unclosed(
+                "share consumer", self._config.client_id, self._config.group, driver, partial(_retire, driver)
+            )
 
     @property
     def config(self) -> ShareConsumerConfig:
