@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 
 def java_major() -> int | None:
@@ -22,10 +25,17 @@ def missing() -> list[str]:
         lacks.append(f"Python 3.11 or newer (this is {sys.version.split()[0]}); set PYTHON=python3.x")
     major = java_major()
     if major is None or major < 17:
-        found = major or "none"
-        lacks.append(f"a JDK 17 or newer on PATH (found: {found}); e.g. apt-get install openjdk-17-jdk-headless")
+        lacks.append(
+            f"a JDK 17 or newer on PATH (found: {major or 'none'}); e.g. apt-get install openjdk-17-jdk-headless, "
+            "on Debian 13 openjdk-21-jdk-headless"
+        )
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         lacks.append("a C compiler; e.g. apt-get install build-essential")
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    if not headers.exists():
+        lacks.append(f"the header files of Python ({headers}); e.g. apt-get install python3-dev")
+    if importlib.util.find_spec("ensurepip") is None:
+        lacks.append("the module ensurepip, which makes virtual environments; e.g. apt-get install python3-venv")
     return lacks
 
 

@@ -11,8 +11,8 @@ from kohort.testing.errors import JdkMissing
 
 LOWEST_MAJOR = 17
 _HINT = (
-    f"install a JDK {LOWEST_MAJOR} or newer (Debian: `apt-get install openjdk-17-jre-headless`, "
-    "macOS: `brew install openjdk`) or point JAVA_HOME at one"
+    f"install a JDK {LOWEST_MAJOR} or newer (Debian 12: `apt-get install openjdk-17-jre-headless`, "
+    "Debian 13: `openjdk-21-jre-headless`, macOS: `brew install openjdk`) or point JAVA_HOME at one"
 )
 
 

@@ -98,7 +98,7 @@ def write_by_java(bootstrap: str, topic: str, records: Iterable[tuple[str, Fligh
     if process.returncode:
         lines = [line for line in errors.splitlines() if line.strip()]
         cause = [line for line in lines if line.startswith("Caused by:")] or lines[:1] or ["it printed no error"]
-        hint = "this is a JRE; install a JDK (`apt-get install openjdk-17-jdk-headless`)"
+        hint = "this is a JRE; install the JDK of its version (`apt-get install openjdk-17-jdk-headless` for 17)"
         raise DemoFailed(
             f"the Java program could not produce: {cause[-1].removeprefix('Caused by: ')}",
             hint=hint if "jdk.compiler" in errors else None,
