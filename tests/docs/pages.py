@@ -110,7 +110,7 @@ class PageRun:
         binaries = str(Path(sys.executable).parent)
         source = str(Path(__file__).parents[2] / "src")
         self._environment = os.environ | {
-            "PATH": os.pathsep.join([binaries, os.environ["PATH"]]),
+            "PATH": os.pathsep.join([binaries, os.environ["PATH"], str(Path(__file__).parent / "programs")]),
             "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "COLUMNS": "80",
             "NO_COLOR": "1",
