@@ -1,5 +1,6 @@
 """Keeps every frame of a consumer on a wire tape: a file of JSON lines, without secrets."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,8 @@ class Tape:
     """Appends to `path`. Used by the driver's thread only.
 
     Lines are written whole. The tape of a killed process therefore ends with a line or one incomplete line, and on a
-    full disk it ends there. `started`: monotonic seconds that count as 0. Raises ConfigError for a path that cannot be
-    written, and for a file that is not a tape.
+    full disk it ends there. Frames of the next process begin on a line of their own. `started`: monotonic seconds that
+    count as 0. Raises ConfigError for a path that cannot be written, and for a file that is not a tape.
     """
 
     def __init__(self, path: str, started: float) -> None:
@@ -31,8 +32,7 @@ class Tape:
         self._connections = 0
         self._full = False
         try:
-            if not _may_be_tape(Path(path)):
-                raise ConfigError("the file is not a tape: nothing is appended", setting="tape", path=path)
+            self._before = _line_break(Path(path))
             self._file: TextIO = open(path, "a", buffering=1, opener=opener)  # noqa: SIM115 -- open as long as the driver
         except OSError as error:
             raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
@@ -56,14 +56,21 @@ class Tape:
         if self._full:
             return
         try:
-            self._file.write(text)
+            self._file.write(self._before + text)
+            self._before = ""
         except OSError as error:  # a consumer is worth more than its tape
             self._full = True
             log.warning("the tape ends here, it cannot be written: %s", error.strerror)
 
 
-def _may_be_tape(path: Path) -> bool:
+def _line_break(path: Path) -> str:
+    """A line break if the file ends with an incomplete line, else "". Raises ConfigError if it is not a tape."""
     if not path.is_file():  # a pipe cannot be looked at
-        return True
+        return ""
     with path.open("rb") as file:
-        return file.read(1) in (b"", _BEGIN)
+        if file.read(1) not in (b"", _BEGIN):
+            raise ConfigError("the file is not a tape: nothing is appended", setting="tape", path=str(path))
+        if not file.seek(0, os.SEEK_END):
+            return ""
+        file.seek(-1, os.SEEK_END)
+        return "" if file.read(1) == b"\n" else "\n"

@@ -35,9 +35,8 @@ class Taped(NamedTuple):
     """One frame on a tape.
 
     `time_s`: seconds since the start of the tape. `node`: the broker's address. `connection`: the number of the
-    client's
-    connection. `version`: the body's version, also for a response, which does not carry it. `frame`: with its length in
-    front.
+    client's connection. `version`: the body's version, also for a response, which does not carry it. `frame`: with its
+    length in front.
     """
 
     time_s: float
@@ -65,17 +64,28 @@ def line(taped: Taped) -> str:
 
 
 def read(lines: Iterable[str]) -> Iterator[Taped]:
-    """Yield the frames of a tape. Raises TapeError for an invalid line."""
+    """Yield the frames of a tape. Raises TapeError for an invalid line.
+
+    The incomplete line of a killed process is invalid at the end of the tape, and left out before frames of another.
+    """
+    incomplete: TapeError | None = None
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
+        incomplete = None
         try:
             document = parsed_json(text)
             taped = Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
             _check(taped)
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
-            raise TapeError(f"invalid line of a wire tape: {error}", line=number) from None
+            invalid = TapeError(f"invalid line of a wire tape: {error}", line=number)
+            if not text.startswith("{") or text.rstrip().endswith("}"):
+                raise invalid from None
+            incomplete = invalid
+            continue
         yield taped
+    if incomplete is not None:
+        raise incomplete
 
 
 def _check(taped: Taped) -> None:

@@ -10,7 +10,7 @@ from kohort.coordinator_client.replay import NoMember, rebalances_on, replay
 from kohort.network.errors import ConfigError
 from kohort.protocol import tape
 from kohort.protocol.membership import Subscription, build_subscription
-from kohort.protocol.tape import Taped
+from kohort.protocol.tape import Taped, TapeError
 from kohort.protocol.wire import WireConnection
 from kohort.testing import FakeBroker, RealBroker
 from tests.coordinator_client.consumer_helpers import read
@@ -108,6 +108,21 @@ def test_nothing_is_appended_to_a_file_that_is_not_a_tape(tmp_path: Path) -> Non
         with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, tape=str(path)) as consumer:
             assert consumer.partitions_for("t")
     assert len({one.node for one in tape.read(path.read_text().splitlines())}) >= 2
+
+
+def test_a_tape_goes_on_behind_the_incomplete_line_of_a_killed_process(tmp_path: Path) -> None:
+    path = tmp_path / "life.tape"
+    path.write_text('{"time_s":1.5,"node":"b')
+    with FakeBroker(topics={"t": 1}) as fake:
+        for _ in range(2):
+            with Consumer(fake.bootstrap, tape=str(path)) as consumer:
+                assert consumer.partitions_for("t")
+    incomplete, *lines = path.read_text().splitlines()
+    assert incomplete == '{"time_s":1.5,"node":"b'
+    assert list(tape.read([incomplete, *lines])) == list(tape.read(lines))
+    assert [frame.api for frame in tape.read(lines)].count("Metadata") >= 4
+    with pytest.raises(TapeError, match="line=2"):
+        list(tape.read([incomplete, '{"time_s":1.5}', *lines]))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
