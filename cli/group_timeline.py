@@ -7,6 +7,7 @@ A tape has frames and no rebalances. The frames are replayed to a member, and it
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name
 
+STANDARD_INPUT = Path("-")
 BAR_CELLS = 48
 SHOWN = 30
 REFRESH_S = 0.5
@@ -41,7 +43,9 @@ COLOURS = {
 
 
 def timeline(
-    path: Annotated[Path, typer.Argument(metavar="TAPE", help='Tape file written by Consumer(tape="TAPE").')],
+    path: Annotated[
+        Path, typer.Argument(metavar="TAPE", help='Tape written by Consumer(tape="TAPE"), or - for standard input.')
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Update as the tape grows, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a rebalance.")] = False,
 ) -> None:
@@ -49,9 +53,11 @@ def timeline(
 
     Example: kohort group timeline billing.tape --follow
     """
-    if not path.is_file():
+    if path != STANDARD_INPUT and (path.is_dir() or not path.exists()):
         raise KohortError("no such tape", path=path, hint='write one with Consumer(tape="FILE")')
     if follow:
+        if not path.is_file():
+            raise KohortError("--follow needs a file", hint="leave it out for a pipe", path=path)
         _follow(path, as_json)
         return
     rebalances, now = _read(path)
@@ -126,7 +132,8 @@ class _Silent:
 
 def _read(path: Path) -> tuple[tuple[RebalanceRecord, ...], float]:
     """Return the rebalances so far and the tape's time. An incomplete last line is left for the next read."""
-    whole, _, _half = path.read_text(errors="replace").rpartition("\n")
+    text = sys.stdin.read() if path == STANDARD_INPUT else path.read_text(errors="replace")
+    whole, _, _half = text.rpartition("\n")
     frames = list(tape.read(whole.splitlines()))
     try:
         return rebalances_on(frames), frames[-1].time_s if frames else 0.0

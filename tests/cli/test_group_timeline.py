@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,6 +190,28 @@ def test_a_plan_of_ones_own_that_is_not_yet_on_the_tape_is_waited_for(
     sync = next(number for number, line in enumerate(lines) if "SyncGroup" in line)
     path.write_text("".join(lines[:sync]))
     assert only_outcome(path, capsys) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_tape_comes_by_standard_input_or_a_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, pipe = tmp_path / "life.tape", tmp_path / "pipe"
+    with taped(path, Mine()) as consumer:
+        poll_until(lambda: bool(consumer.assignment), consumer)
+    assert main(["group", "timeline", str(path)]) == 0
+    drawn = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(path.read_text()))
+    assert main(["group", "timeline", "-"]) == 0
+    assert capsys.readouterr().out == drawn
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(path.read_text(),), daemon=True)
+    writer.start()
+    assert main(["group", "timeline", str(pipe)]) == 0
+    writer.join()
+    assert capsys.readouterr().out == drawn
+    assert main(["group", "timeline", "-", "--follow"]) == 1
+    assert "--follow needs a file" in capsys.readouterr().err
 
 
 def poll_until(reached: Callable[[], bool], *consumers: Consumer) -> None:
