@@ -148,6 +148,14 @@ def main(
         raise typer.BadParameter("set both, or neither", param_hint="--stop-command, --start-command")
     if not output.name:
         raise typer.BadParameter("use the path of a file, without its ending", param_hint="--output")
+    reports = {kind: output.with_name(f"{output.name}.{SUFFIX[kind]}") for kind in report or ()}
+    for path in reports.values():  # a run takes minutes
+        with _writing(path):
+            is_new = not path.exists()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("ab").close()
+            if is_new:
+                path.unlink()
     with Signals().handled() as signals:
         try:
             selection = Selection.of(only, CHECKS, skip)
@@ -182,13 +190,9 @@ def main(
             print(found.dump())
         else:
             _summary(found)
-        for kind in report or ():
-            path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+        for kind, path in reports.items():
+            with _writing(path):
                 path.write_text(_rendered(found, kind), encoding="utf-8")
-            except OSError as error:
-                raise _not_judged(KohortError(f"the report cannot be written: {error.strerror}", path=path)) from None
             _say(error_console, f"wrote {markup(str(path))}")
     raise typer.Exit(_SIGNALLED + signals.received[0] if signals.received else found.exit_code)
 
@@ -251,6 +255,15 @@ def compare(
 def _not_judged(error: KohortError) -> typer.Exit:
     _say(error_console, f"[red]kohort: error: {markup(str(error))}[/]")
     return typer.Exit(COULD_NOT_JUDGE)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """End the command with an error if the report at `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise _not_judged(KohortError(f"the report cannot be written: {error.strerror}", path=path)) from None
 
 
 def _say(out: Console, line: str) -> None:

@@ -44,6 +44,21 @@ def test_a_report_that_cannot_be_written_is_no_failure_of_the_broker(
     assert "the report cannot be written: File exists" in errors
 
 
+def test_a_report_that_cannot_be_written_is_found_before_the_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    requested = ["conformance", "-b", "localhost:1", "--report", "json", "--output"]
+    assert main([*requested, str(tmp_path / "folder")]) == COULD_NOT_JUDGE
+    assert "the report cannot be written: Is a directory" in capsys.readouterr().err
+    (tmp_path / "before.json").write_text("an earlier report")
+    for name in ("before", "new"):
+        assert main([*requested, str(tmp_path / name)]) == COULD_NOT_JUDGE
+        assert "cannot connect" in capsys.readouterr().err
+    assert (tmp_path / "before.json").read_text() == "an earlier report"
+    assert not (tmp_path / "new.json").exists()
+
+
 def test_a_broker_that_cannot_be_started_is_no_failure_of_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--start", "no-version", "--only", "D3a@4"]) == COULD_NOT_JUDGE
     assert "'no-version' is no version of Apache Kafka" in capsys.readouterr().err
