@@ -21,6 +21,7 @@ from kohort.common.optional_libraries import needed
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
 from kohort.fastpath.segment import Segment, open_segment
+from kohort.network.process_exit import exit_on_sigterm
 
 MAX_VALUE_CHARACTERS = 60
 
@@ -122,7 +123,7 @@ def to_parquet(
 
     Example: kohort segment to-parquet flights-0/00000000000000000000.log flights-0.parquet
 
-    No file is left after an error.
+    No file is left after an error or a signal.
     """
     with needed("Parquet", "'kohort[arrow]'"):
         from pyarrow import parquet
@@ -133,7 +134,11 @@ def to_parquet(
     part = target.with_name(f".{target.name}.part")
     written = 0
     try:
-        with open_segment(path) as segment, parquet.ParquetWriter(part, default_schema()) as writer:
+        with (
+            exit_on_sigterm(),
+            open_segment(path) as segment,
+            parquet.ParquetWriter(part, default_schema()) as writer,
+        ):
             for columns in segment.read(
                 from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value
             ):

@@ -22,6 +22,7 @@ from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
+from kohort.network.process_exit import exit_on_sigterm
 from kohort.protocol import tape
 from kohort.protocol.catalogue import API, APIS, Api
 from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
@@ -110,7 +111,7 @@ def record(
         str | None,
         typer.Option(help="Name of an assignor of the group; default: that of the properties file, or range."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, callback=finite, help="How long.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0.1, callback=finite, help="The duration.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Join a group for a while, and write every frame to a tape. Nothing is committed.
@@ -124,7 +125,7 @@ def record(
     settings = {ASSIGNORS: "range", **cluster.outside(), "group.id": group, "kohort.tape": str(path)}
     if assignor is not None:
         settings[ASSIGNORS] = assignor
-    with Consumer.from_config(settings) as consumer:
+    with exit_on_sigterm(), Consumer.from_config(settings) as consumer:  # a member that only ends delays its group
         consumer.subscribe(topic)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:

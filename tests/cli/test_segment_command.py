@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,29 @@ def test_stats(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["codecs"] == {"zstd": 1, "none": 1}
     assert main(["segment", "stats", str(path)]) == 0
     assert "zstd: 1, none: 1" in capsys.readouterr().out
+
+
+INTERRUPTED = """
+import os, signal, sys
+from kohort.cli.main import main
+from kohort.fastpath.segment import Segment
+
+read = Segment.read
+
+def interrupted(segment, **how):
+    yield from read(segment, **how)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+Segment.read = interrupted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
+def test_no_file_is_left_by_sigterm(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "segment", "to-parquet", str(path), str(tmp_path / "flights.parquet")]
+    assert subprocess.run(command, check=False).returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == [path.parent]
 
 
 def test_parquet(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

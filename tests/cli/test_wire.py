@@ -6,8 +6,11 @@ import base64
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +298,21 @@ def test_a_properties_file_says_what_a_recorded_member_offers_and_keeps_its_own_
         joined: Any = fake.calls_of("JoinGroup")[0].request
     assert [one.name for one in joined.protocols] == names
     assert not own.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
+def test_sigterm_ends_a_recording_and_its_membership(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kohort.cli.main", "wire", "record", str(tmp_path / "life.tape"), "--group", "g"]
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        subprocess.Popen([*command, "--topic", "t", "-b", fake.bootstrap]) as process,
+    ):
+        while not fake.calls_of("Heartbeat"):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
+        assert len(fake.calls_of("LeaveGroup")) == 1
 
 
 def test_record_then_replay_through_the_member(
