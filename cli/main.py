@@ -80,7 +80,7 @@ def _run(given: list[str]) -> int:
         return 2
     app = _load(commands[name], name)
     try:
-        app(args=rest, prog_name=f"kohort {name}")
+        app(args=rest, prog_name=f"kohort {name}", help_option_names=["--help", "-h"])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

@@ -24,7 +24,10 @@ from kohort.spark.plan import plan as make_plan
 app = typer.Typer(add_completion=False, help="Show the offsets that Spark would read, and missing records.")
 
 _POINTS: dict[int, Point] = {-1: "latest", -2: "earliest"}
-BOUND = "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z), or offsets as Spark's source takes them"
+BOUND = (
+    "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z; UTC without a zone), "
+    "or offsets as Spark's source takes them"
+)
 
 
 @app.command()

@@ -36,9 +36,11 @@ def demo(
         str | None, typer.Option(envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of your own broker; else one is started.")
     ] = None,
     version: Annotated[str, typer.Option(help="Apache Kafka's version, when one is started.")] = "",
-    records: Annotated[int | None, typer.Option(min=1, help="About so many records; all of them otherwise.")] = None,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="The approximate number of records; by default all.")
+    ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 6,
-    assignor: Annotated[str, typer.Option(help="How the group shares partitions out.")] = "range",
+    assignor: Annotated[str, typer.Option(help="The assignor of the group.")] = "range",
     kill_at: Annotated[
         float, typer.Option(min=0.0, max=0.95, callback=finite, help="Kill a member at this share of the records.")
     ] = 0.3,
@@ -46,8 +48,8 @@ def demo(
         float, typer.Option(min=0.0, callback=finite, help="Records/s of each member, to watch; 0 is full speed.")
     ] = 0.0,
     keep_topic: Annotated[bool, typer.Option("--keep-topic", help="Leave the topic on your broker.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where the ledger and the report go.")] = None,
-    spark_master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
+    folder: Annotated[Path | None, typer.Option(help="The folder of the ledger and the report.")] = None,
+    spark_master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
 ) -> None:
     """A topic of flights, a region of three, a kill, a fourth, Spark: and the totals are equal.
 

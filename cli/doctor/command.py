@@ -41,9 +41,7 @@ def doctor(
     tape: Annotated[Path | None, typer.Option(help='Tape file written by Consumer(tape="FILE").')] = None,
     seconds: Annotated[
         float,
-        typer.Option(
-            min=0, max=600, callback=finite, help="How many seconds to watch the group; 0 takes one snapshot."
-        ),
+        typer.Option(min=0, max=600, callback=finite, help="The seconds to watch the group; 0 takes one snapshot."),
     ] = 10.0,
     rules: Annotated[bool, typer.Option("--rules", help="List the rules without requests.")] = False,
     as_json: AsJson = False,

@@ -53,6 +53,8 @@ def test_help_is_whole_at_80_columns_with_an_example_of_just_that_command(
     assert "…" not in shown
     assert "Usage: kohort" in shown
     assert f"kohort {name}" in shown.partition("Example:")[2]
+    assert main([*name.split(), "-h"]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == shown
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_JSON])
