@@ -5,7 +5,6 @@ It joins no group and commits nothing, except with `--share`.
 
 import base64
 import json
-import math
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from rich.text import Text as Cell
 
 from kohort.admin import Admin
 from kohort.cli.connection_options import ConnectionOptions, connected, console
+from kohort.cli.finite_number import json_number
 from kohort.cli.partitions import partitions_of
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
 from kohort.cli.terminal import cell
@@ -69,17 +69,9 @@ def _utf8(data: bytes) -> Any:
 
 def _json(data: bytes) -> Any:
     try:
-        return parsed_json(data, parse_constant=_finite, parse_float=_finite)
+        return parsed_json(data, parse_constant=json_number, parse_float=json_number)
     except (ValueError, RecursionError):
         return _utf8(data)
-
-
-def _finite(number: str) -> float:
-    """Parse a finite float. NaN and infinities are valid only for Python's JSON reader, and raise ValueError."""
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"not a number in JSON: {number}")
-    return value
 
 
 def _int(data: bytes) -> Any:

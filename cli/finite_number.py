@@ -1,8 +1,16 @@
-"""The check of options that are numbers with a fraction."""
+"""The check of numbers with a fraction, in options and in JSON."""
 
 import math
 
 import typer
+
+
+def json_number(text: str) -> float:
+    """Parse a float of JSON. Raises ValueError for NaN and infinities, which only Python's reader takes for JSON."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"not a number in JSON: {text}")
+    return value
 
 
 def finite(number: float | None) -> float | None:

@@ -142,9 +142,17 @@ class _Shipment:
         poll_at = 0.0
         for item in items:
             if isinstance(item, InputRecord):
-                value, key, headers, timestamp_ms, partition = item
+                value, key, headers, timestamp_ms, partition, line = item
                 partition = partition if self._partition is None else self._partition
-                producer.send(self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+                try:
+                    producer.send(
+                        self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                    )
+                except ValueError as error:
+                    raise KohortError(str(error), line=line) from None
+                except KohortError as error:
+                    error.place = {**error.place, "line": line}
+                    raise
             else:
                 producer.send_arrow(self._topic, item, partition=self._partition)
             tick(_size(item))

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from kohort.cli.finite_number import json_number
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
@@ -71,13 +72,17 @@ SUFFIXES: Final = {
 
 
 class InputRecord(NamedTuple):
-    """A record to send."""
+    """A record to send. `line`: its line in the input."""
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
     partition: int | None = None
+    line: int = 0
+
+
+FIELDS: Final = frozenset(InputRecord._fields) - {"line"}
 
 
 def format_of(path: Path) -> InputFormat:
@@ -104,12 +109,12 @@ def text_records(lines: Iterable[bytes], separator: str | None) -> Iterator[Inpu
     for number, line in enumerate(lines, 1):
         text = line.removesuffix(b"\n")
         if ends is None:
-            yield InputRecord(text)
+            yield InputRecord(text, line=number)
             continue
         key, found, value = text.partition(ends)
         if not found:
             raise KohortError(f"no {separator!r} in the line", hint="it ends the key of each line", line=number)
-        yield InputRecord(value, key)
+        yield InputRecord(value, key, line=number)
 
 
 def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput, header: TextInput) -> Iterator[InputRecord]:
@@ -118,7 +123,8 @@ def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput, heade
         if not line.strip():
             continue
         try:
-            yield _of_json(parsed_json(line), READ[key], READ[value], READ[header])
+            given = parsed_json(line, parse_constant=json_number, parse_float=json_number)
+            yield _of_json(given, READ[key], READ[value], READ[header], number)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise KohortError(
                 f"not a record: {error}",
@@ -129,11 +135,15 @@ def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput, heade
 
 
 def _of_json(
-    given: Any, key: Callable[[Any], bytes], value: Callable[[Any], bytes], header: Callable[[Any], bytes]
+    given: Any,
+    key: Callable[[Any], bytes],
+    value: Callable[[Any], bytes],
+    header: Callable[[Any], bytes],
+    line: int,
 ) -> InputRecord:
     if not isinstance(given, dict) or "value" not in given:
         raise ValueError("no object with a field 'value'")
-    if strange := given.keys() - set(InputRecord._fields) - set(OF_CONSUME):
+    if strange := given.keys() - FIELDS - set(OF_CONSUME):
         raise ValueError(f"no record has a field {min(strange)!r}")
     for name in ("timestamp_ms", "partition"):
         if not isinstance(given.get(name, 0), int | None) or isinstance(given.get(name), bool):
@@ -148,6 +158,7 @@ def _of_json(
         tuple((name, _read(header, data)) for name, data in headers),
         given.get("timestamp_ms"),
         given.get("partition"),
+        line,
     )
 
 

@@ -159,6 +159,11 @@ def test_values_in_other_representations(
         ('{"value": {"a": 1}}', '{"a": 1} is no text'),
         ("[" * 100_000, "nested too deeply"),
         ("{", "not a record"),
+        ('{"value": NaN}', "not a number in JSON: NaN"),
+        ('{"value": [1e400]}', "not a number in JSON: 1e400"),
+        ('{"value": "v", "timestamp_ms": -2}', "timestamp_ms is in ms"),
+        ('{"value": "v", "partition": 9}', "the topic has 1 partitions"),
+        ('{"value": "v", "line": 1}', "no record has a field 'line'"),
     ],
 )
 def test_a_wrong_json_line_is_one_line_and_its_number(line: str, error: str, run: Run, tmp_path: Path) -> None:
