@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
 from kohort.cli.terminal import cell
 from kohort.common import TopicPartition
@@ -64,6 +66,8 @@ def plan(
     The lag of a stream: kohort plan --bootstrap localhost:9092 --checkpoint DIR
     """
     read = {} if checkpoint is None else finished_offsets(checkpoint)
+    if not read and "committed" in (start, stop):
+        _check_group(cluster, group)
     settings = cluster.keywords() | ({"isolation_level": "read_committed"} if read_committed else {})
     found = make_plan(
         settings.pop("bootstrap"),
@@ -101,6 +105,16 @@ def bound(text: str) -> Bound:
             f"neither a word, a time nor JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _check_group(cluster: ConnectionOptions, group: str | None) -> None:
+    """Raise PlanError without a group, and for a share group, of which brokers report no committed offsets."""
+    if group is None:
+        raise PlanError("'committed' needs a group", hint="--group NAME")
+    with cluster.admin() as admin, suppress(GroupMissing):
+        if admin.describe_group(group).type == "share":
+            hint = "its start offsets: kohort group offsets export"
+            raise PlanError("a share group commits no offsets", hint=hint, group=group)
 
 
 def to_json(found: ReadPlan) -> dict[str, Any]:

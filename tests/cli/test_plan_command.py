@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from kohort import Consumer, TopicPartition
+from kohort import Consumer, ShareConsumer, TopicPartition
 from kohort.cli.main import main
 from kohort.cli.plan import bound
 from kohort.spark import PlanError
@@ -50,6 +50,19 @@ def test_no_name_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
         fake.produce(topic, 0, [(None, b"v")])
         assert main(["plan", "--topic", topic, "-b", fake.bootstrap]) == 0
     assert [topic, "0", "0", "1", "1"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_share_group_has_no_committed_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker(topics={"t": 1}) as fake:
+        requested = ["plan", "--topic", "t", "--start", "committed", "-b", fake.bootstrap]
+        assert main(requested) == 1
+        assert "'committed' needs a group; --group NAME" in capsys.readouterr().err
+        with ShareConsumer(fake.bootstrap, group="jobs") as consumer:
+            consumer.subscribe(["t"])
+            consumer.poll(0.1)
+            assert main([*requested, "--group", "jobs"]) == 1
+        assert "a share group commits no offsets (group=jobs)" in capsys.readouterr().err
+        assert main([*requested, "--group", "none"]) == 0
 
 
 @pytest.mark.broker
