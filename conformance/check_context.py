@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from kohort.conformance.broker_client import Access, BrokerClient
 from kohort.conformance.broker_under_test import RESPONSE_TIMEOUT_S, BrokerUnderTest, Topic
@@ -132,7 +132,7 @@ class CheckContext:
             return await peer.send(api, self.version_of(api) if version is None else version, body, timeout_s)
         finally:
             if peer.usable:
-                self._idle.setdefault(self._place(peer), []).append(peer)
+                self._idle.setdefault(peer.place, []).append(peer)
 
     async def connection(
         self, node: int | None = None, access: Access | None = None, fresh: bool = False
@@ -176,10 +176,6 @@ class CheckContext:
         if isinstance(group, Mapping):
             group = group["group_id"]
         return await self.coordinator(str(group))
-
-    @staticmethod
-    def _place(peer: BrokerClient) -> tuple[int | None, Access | None]:
-        return peer.place
 
     # -- set-up ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +268,8 @@ class CheckContext:
             response = task.exception() or task.result()
             raise Failed(what, f"no response within {PARKED_FOR_S:g} s", response)
 
-    def not_applicable(self, reason: str) -> None:
+    def not_applicable(self, reason: str) -> NoReturn:
+        """End the check: it does not apply to this broker."""
         raise NotApplicable(reason)
 
     async def close(self) -> None:

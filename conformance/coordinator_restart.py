@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from kohort.common.errors import WireError
@@ -15,12 +16,11 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked, MissingResponse, PeerClosed
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
-from kohort.conformance.request_builders import commit, describe_one, fetch
+from kohort.conformance.request_builders import commit, describe_one, fetch, leave_unknown
 from kohort.protocol.errors import ErrorCode, error_name
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
 FAILOVER_SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
-RESTART = (Need.OPERATOR, Need.TOPIC)
 SESSION_MS = 60_000  # a restart must not look like a time-out
 SHORTEST_SESSION_MS = 20_000
 LIMIT_S = 240.0
@@ -29,11 +29,22 @@ FILLING = 360
 FILLERS = 6
 AWAY = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+_RESTART = (Need.OPERATOR, Need.TOPIC)
+_check = partial(SECTION.check, once=True, needs=_RESTART, kind=CheckKind.TIMING, limit_s=LIMIT_S)
+_failover_check = partial(
+    FAILOVER_SECTION.check,
+    once=True,
+    subject="Heartbeat",
+    needs=_RESTART,
+    kind=CheckKind.TIMING,
+    limit_s=LIMIT_S,
+    source="protocol guide",
+)
 RestartRequest = Callable[[CheckContext, CheckMember], Awaitable[int]]
 
 
 def _stranger(scene: CheckContext, member: CheckMember) -> CheckMember:
-    return scene.member(group=member.group, id="unknown-member", generation=member.generation)
+    return scene.member(id="unknown-member", generation=member.generation)
 
 
 async def _join(scene: CheckContext, member: CheckMember) -> int:
@@ -49,26 +60,22 @@ async def _heartbeat(scene: CheckContext, member: CheckMember) -> int:
 
 
 async def _leave(scene: CheckContext, member: CheckMember) -> int:
-    values: dict[str, object] = {"group_id": member.group}
-    batch = scene.version_of("LeaveGroup") >= 3
-    values |= {"members": ({"member_id": "unknown-member"},)} if batch else {"member_id": "unknown-member"}
-    response = await scene.send("LeaveGroup", values)
-    return int(response.error_code or (response.members[0].error_code if batch else 0))
+    response = await scene.send("LeaveGroup", leave_unknown(scene))
+    return int(response.error_code or next((one.error_code for one in response.members), 0))
 
 
 async def _commit(scene: CheckContext, member: CheckMember) -> int:
-    where = (scene.topic, 0)
-    codes = await commit(scene, {where: 1}, group=member.group, generation=member.generation, member="unknown-member")
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.generation, member="unknown-member")
     return codes[scene.topic.name, 0]
 
 
 async def _fetch(scene: CheckContext, member: CheckMember) -> int:
-    response = await fetch(scene, [(scene.topic, 0)], group=member.group)
+    response = await fetch(scene, [(scene.topic, 0)])
     return response.error_code or response.partitions[scene.topic.name, 0].error_code
 
 
 async def _describe(scene: CheckContext, member: CheckMember) -> int:
-    return int((await describe_one(scene, member.group)).error_code)
+    return int((await describe_one(scene)).error_code)
 
 
 async def _delete(scene: CheckContext, member: CheckMember) -> int:
@@ -209,14 +216,10 @@ async def _through_restart(
     return member, dict(zip(requests, response, strict=False))  # type: ignore[arg-type]
 
 
-@SECTION.check(
+@_check(
     "A10a",
     "While the coordinator loads",
-    once=True,
     subject="OffsetFetch",
-    needs=RESTART,
-    kind=CheckKind.TIMING,
-    limit_s=LIMIT_S,
     apis=("DescribeGroups", "DeleteGroups"),
     source="protocol guide",
     expected="COORDINATOR_LOAD_IN_PROGRESS (or an error about the coordinator) and no other code, until the group is "
@@ -236,14 +239,10 @@ async def loading(scene: CheckContext) -> None:
         scene.not_applicable("the group was loaded before the first request; all codes until then were correct")
 
 
-@SECTION.check(
+@_check(
     "A10b",
     "A classic Heartbeat while the coordinator loads",
-    once=True,
     subject="Heartbeat",
-    needs=RESTART,
-    kind=CheckKind.TIMING,
-    limit_s=LIMIT_S,
     source="Apache Kafka",
     expected="NONE, at most COORDINATOR_LOAD_IN_PROGRESS: never a code that costs the member its place",
 )
@@ -266,7 +265,7 @@ async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
 
     async def has_offset() -> bool:
         nonlocal offset
-        response = await fetch(scene, [(scene.topic, 0)], group=member.group)
+        response = await fetch(scene, [(scene.topic, 0)])
         scene.error(response.error_code, "NONE", "OffsetFetch once the group is served again")
         offset = response.partitions[scene.topic.name, 0].offset
         return offset == 7
@@ -276,21 +275,13 @@ async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
     again = await member.sync()
     scene.error(again.error_code, "NONE", "SyncGroup in the generation from before")
     scene.equal("the assignment", bytes(again.assignment), b"the share")
-    codes = await commit(
-        scene, {(scene.topic, 0): 8}, group=member.group, generation=member.generation, member=member.id
-    )
+    codes = await commit(scene, {(scene.topic, 0): 8}, generation=member.generation, member=member.id)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit in the generation from before")
 
 
-@FAILOVER_SECTION.check(
+@_failover_check(
     "N3a",
     "A coordinator that is killed and comes back",
-    once=True,
-    subject="Heartbeat",
-    needs=RESTART,
-    kind=CheckKind.TIMING,
-    limit_s=LIMIT_S,
-    source="protocol guide",
     expected="members, generation, assignments and offsets are as before",
 )
 async def comes_back(scene: CheckContext) -> None:
@@ -301,15 +292,10 @@ async def comes_back(scene: CheckContext) -> None:
     await _same_as_before(scene, member)
 
 
-@FAILOVER_SECTION.check(
+@_failover_check(
     "N3b",
     "A coordinator that is killed, in a cluster",
-    once=True,
-    subject="Heartbeat",
-    needs=(*RESTART, Need.CLUSTER),
-    kind=CheckKind.TIMING,
-    limit_s=LIMIT_S,
-    source="protocol guide",
+    needs=(*_RESTART, Need.CLUSTER),
     expected="FindCoordinator returns another broker, with the same members, generation, assignments and offsets. The "
     "old broker, after its restart, returns NOT_COORDINATOR",
     note="Apache Kafka 4.3.1 may first return no offset, with NONE, for up to a second. The check waits for it.",
@@ -336,7 +322,8 @@ async def fails_over(scene: CheckContext) -> None:
     async def responses() -> bool:
         nonlocal response
         try:
-            response = await scene.send("Heartbeat", _beat(member), node=old)
+            values = {"group_id": member.group, "generation_id": member.generation, "member_id": member.id}
+            response = await scene.send("Heartbeat", values, node=old)
         except (PeerClosed, MissingResponse, WireError):
             return False
         return error_name(response.error_code) != "COORDINATOR_NOT_AVAILABLE"
@@ -364,7 +351,3 @@ async def _moved(scene: CheckContext, member: CheckMember, old: int) -> None:
     found = await scene.until(is_served, SETTLED_S)
     del scene.frames[mark:-2]
     scene.true("FindCoordinator", found, f"another broker than {old}, which serves the group", "none in time")
-
-
-def _beat(member: CheckMember) -> dict[str, object]:
-    return {"group_id": member.group, "generation_id": member.generation, "member_id": member.id}

@@ -1,5 +1,7 @@
 """H: DescribeGroups, ListGroups and DeleteGroups."""
 
+from functools import partial
+
 from kohort.conformance.broker_client import CLIENT_ID
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
@@ -8,6 +10,8 @@ from kohort.conformance.request_builders import commit, describe, describe_one, 
 
 SECTION = Section("H", "DescribeGroups, ListGroups and DeleteGroups", "DescribeGroups")
 NOT_REQUESTED = -(2**31)
+_list_check = partial(SECTION.check, subject="ListGroups")
+_delete_check = partial(SECTION.check, subject="DeleteGroups", source="KIP-229")
 
 
 @SECTION.check(
@@ -150,10 +154,9 @@ async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, ob
     return found
 
 
-@SECTION.check(
+@_list_check(
     "H3a",
     "An active group is listed",
-    subject="ListGroups",
     source="protocol guide",
     kind=CheckKind.VERSIONED,
     expected="its id and protocol type; its state from version 4 on, its type from version 5 on",
@@ -169,10 +172,9 @@ async def listed(scene: CheckContext) -> None:
         scene.equal("the type", str(getattr(entry, "group_type", "")).lower(), "classic")
 
 
-@SECTION.check(
+@_list_check(
     "H3b",
     "Filter by state",
-    subject="ListGroups",
     versions="4+",
     source="KIP-518",
     needs=(Need.TOPIC,),
@@ -191,14 +193,7 @@ async def by_state(scene: CheckContext) -> None:
         scene.equal(f"Stable and Empty group listed under {states}", (scene.group in found, empty in found), expected)
 
 
-@SECTION.check(
-    "H3c",
-    "Filter by type",
-    subject="ListGroups",
-    versions="5+",
-    source="KIP-848",
-    expected="only groups of the requested types",
-)
+@_list_check("H3c", "Filter by type", versions="5+", source="KIP-848", expected="only groups of the requested types")
 async def by_type(scene: CheckContext) -> None:
     await scene.stable(1)
     for types, expected in ((("classic",), True), (("consumer",), False), ((), True)):
@@ -206,14 +201,7 @@ async def by_type(scene: CheckContext) -> None:
         scene.equal(f"the classic group listed under {types}", scene.group in found, expected)
 
 
-@SECTION.check(
-    "H3d",
-    "An undefined state",
-    subject="ListGroups",
-    versions="4+",
-    source="KIP-518",
-    expected="NONE, and no groups",
-)
+@_list_check("H3d", "An undefined state", versions="4+", source="KIP-518", expected="NONE, and no groups")
 async def unknown_state(scene: CheckContext) -> None:
     await scene.stable(1)
     found = await _list(scene, states=("Purple",))
@@ -228,9 +216,7 @@ async def _remove(scene: CheckContext, *groups: str) -> dict[str, int]:
     return {entry.group_id: entry.error_code for entry in response.results}
 
 
-@SECTION.check(
-    "H4a", "An active group", subject="DeleteGroups", source="KIP-229", expected="NON_EMPTY_GROUP, and its members stay"
-)
+@_delete_check("H4a", "An active group", expected="NON_EMPTY_GROUP, and its members stay")
 async def active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     codes = await _remove(scene, scene.group)
@@ -238,17 +224,15 @@ async def active(scene: CheckContext) -> None:
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of its member")
 
 
-@SECTION.check("H4b", "An unknown group", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND")
+@_delete_check("H4b", "An unknown group", expected="GROUP_ID_NOT_FOUND")
 async def unknown_group(scene: CheckContext) -> None:
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "GROUP_ID_NOT_FOUND", "DeleteGroups of a new group")
 
 
-@SECTION.check(
+@_delete_check(
     "H5",
     "An emptied group",
-    subject="DeleteGroups",
-    source="KIP-229",
     needs=(Need.TOPIC,),
     apis=("LeaveGroup", "OffsetFetch 2+"),
     expected="NONE; its offsets are gone, and it is Dead",
@@ -264,14 +248,7 @@ async def emptied(scene: CheckContext) -> None:
     scene.equal("the state", (await describe_one(scene)).group_state, "Dead")
 
 
-@SECTION.check(
-    "H6",
-    "Good and bad groups in one request",
-    subject="DeleteGroups",
-    source="KIP-229",
-    needs=(Need.TOPIC,),
-    expected="a code of its own for each",
-)
+@_delete_check("H6", "Good and bad groups in one request", needs=(Need.TOPIC,), expected="a code of its own for each")
 async def mixed(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster two groups may have two coordinators")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from uuid import UUID, uuid4
 
 from kohort.conformance.check import CheckKind, Need, Section
@@ -14,11 +15,12 @@ from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("M", "Consumer groups (KIP-848)", "ConsumerGroupHeartbeat")
 NEEDS = (Need.CONSUMER, Need.TOPIC)
+_check = partial(SECTION.check, needs=NEEDS, source="KIP-848")
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 
 
 def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
-    @SECTION.check(row, title, versions=versions, needs=NEEDS, source="KIP-848", expected="INVALID_REQUEST")
+    @_check(row, title, versions=versions, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
         response = await Kip848Consumer(scene, (scene.topic,)).join(**changes)
         scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
@@ -37,11 +39,10 @@ _invalid("M1f", "No member id of its own", versions="1+", member_id="")
 _invalid("M1g", "An empty instance id", instance_id="")
 
 
-@SECTION.check(
+@_check(
     "M1i",
     "A member id from the coordinator",
     versions="0",
-    needs=NEEDS,
     source="KIP-848, KIP-1082",
     expected="version 0 may have no id and gets one; epoch above 0",
 )
@@ -53,9 +54,7 @@ async def id_given(scene: CheckContext) -> None:
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
 
 
-@SECTION.check(
-    "M1j", "A member id of one's own", needs=NEEDS, source="KIP-1082", expected="NONE, and the same id in the response"
-)
+@_check("M1j", "A member id of one's own", source="KIP-1082", expected="NONE, and the same id in the response")
 async def own_id(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
     given = member.id
@@ -64,28 +63,19 @@ async def own_id(scene: CheckContext) -> None:
     scene.equal("the member id", response.member_id, given)
 
 
-@SECTION.check("M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is above 0")
+@_check("M1k", "How often to beat", expected="heartbeat_interval_ms is above 0")
 async def interval(scene: CheckContext) -> None:
     response = await Kip848Consumer(scene, (scene.topic,)).join()
     scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
 
 
-@SECTION.check(
-    "M2a", "An assignor that the broker lacks", needs=NEEDS, source="KIP-848", expected="UNSUPPORTED_ASSIGNOR"
-)
+@_check("M2a", "An assignor that the broker lacks", expected="UNSUPPORTED_ASSIGNOR")
 async def unknown_assignor(scene: CheckContext) -> None:
     response = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
     scene.error(response.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
 
 
-@SECTION.check(
-    "M2b",
-    "The assignors of KIP-848",
-    needs=NEEDS,
-    source="KIP-848",
-    kind=CheckKind.CONFIG,
-    expected="uniform and range are offered",
-)
+@_check("M2b", "The assignors of KIP-848", kind=CheckKind.CONFIG, expected="uniform and range are offered")
 async def known_assignors(scene: CheckContext) -> None:
     for name in ("uniform", "range"):
         scene.group = scene.new_group()
@@ -93,18 +83,16 @@ async def known_assignors(scene: CheckContext) -> None:
         scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
 
 
-@SECTION.check("M3a", "An epoch that is yet to come", needs=NEEDS, source="KIP-848", expected="FENCED_MEMBER_EPOCH")
+@_check("M3a", "An epoch that is yet to come", expected="FENCED_MEMBER_EPOCH")
 async def ahead(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     response = await member.beat(member_epoch=member.epoch + 1)
     scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
 
 
-@SECTION.check(
+@_check(
     "M3b",
     "An epoch that is over",
-    needs=NEEDS,
-    source="KIP-848",
     expected="FENCED_MEMBER_EPOCH, unless it is the one before and what the member owns is part of its assignment",
 )
 async def behind(scene: CheckContext) -> None:
@@ -114,11 +102,9 @@ async def behind(scene: CheckContext) -> None:
     scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch before that owns too much")
 
 
-@SECTION.check(
+@_check(
     "M3c",
     "A response was lost",
-    needs=NEEDS,
-    source="KIP-848",
     expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
 )
 async def lost_response(scene: CheckContext) -> None:
@@ -137,13 +123,7 @@ async def lost_response(scene: CheckContext) -> None:
     scene.equal("the epoch", again.member_epoch, response.member_epoch)
 
 
-@SECTION.check(
-    "M3d",
-    "Fenced, and back",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="a member that was fenced joins again with epoch 0 and its own id",
-)
+@_check("M3d", "Fenced, and back", expected="a member that was fenced joins again with epoch 0 and its own id")
 async def back_after_fence(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     fenced = await member.beat(member_epoch=member.epoch + 5)
@@ -154,52 +134,42 @@ async def back_after_fence(scene: CheckContext) -> None:
     scene.equal("the member id", response.member_id, before)
 
 
-@SECTION.check("M4a", "An instance id that is in use", needs=NEEDS, source="KIP-848", expected="UNRELEASED_INSTANCE_ID")
+@_check("M4a", "An instance id that is in use", expected="UNRELEASED_INSTANCE_ID")
 async def in_use(scene: CheckContext) -> None:
     await assigned_group(scene, instance="i-1")
     response = await Kip848Consumer(scene, (scene.topic,), instance="i-1").join()
     scene.error(response.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
 
 
-@SECTION.check("M4b", "An instance id of another member", needs=NEEDS, source="KIP-848", expected="FENCED_INSTANCE_ID")
+@_check("M4b", "An instance id of another member", expected="FENCED_INSTANCE_ID")
 async def wrong_owner(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene, instance="i-1")
     response = await member.beat(member_id=str(uuid4()))
     scene.error(response.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
 
 
-@SECTION.check("M4c", "An unknown instance id", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
+@_check("M4c", "An unknown instance id", expected="UNKNOWN_MEMBER_ID")
 async def unknown_instance(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     response = await member.beat(instance_id="i-9", member_id=str(uuid4()))
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
 
 
-@SECTION.check("M4d", "An unknown member", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
+@_check("M4d", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     response = await member.beat(member_id=str(uuid4()))
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
 
 
-@SECTION.check(
-    "M4e",
-    "An epoch in an unknown group",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID",
-)
+@_check("M4e", "An epoch in an unknown group", expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
     response = await Kip848Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
     scene.error(response.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
 
 
-@SECTION.check(
-    "M5a",
-    "Leaving",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="NONE and epoch -1. The member is unknown then, and another member gets its partitions",
+@_check(
+    "M5a", "Leaving", expected="NONE and epoch -1. The member is unknown then, and another member gets its partitions"
 )
 async def leaves(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
@@ -212,11 +182,9 @@ async def leaves(scene: CheckContext) -> None:
     await settle(scene, [second])
 
 
-@SECTION.check(
+@_check(
     "M5b",
     "A static member leaves temporarily",
-    needs=NEEDS,
-    source="KIP-848",
     expected="NONE and epoch -2. The same instance id with another member id gets the same partitions",
 )
 async def leaves_for_a_while(scene: CheckContext) -> None:
@@ -233,21 +201,14 @@ async def leaves_for_a_while(scene: CheckContext) -> None:
     joined = await back.join()
     scene.error(joined.error_code, "NONE", "the first heartbeat of the one that came back")
     scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
-
-    async def reported() -> bool:
-        await back.acknowledge()
-        return back.partitions == share
-
-    scene.true("its partitions", await scene.until(reported), share, back.partitions)
+    scene.true("its partitions", await back.gets(share), share, back.partitions)
 
 
-@SECTION.check(
+@_check(
     "M6a",
     "A commit of a stale epoch",
     subject="OffsetCommit",
     versions="9+",
-    needs=NEEDS,
-    source="KIP-848",
     expected="STALE_MEMBER_EPOCH; NONE with the current one",
     note="Since KIP-1251 (Apache Kafka 4.3) a stale epoch is accepted for partitions that the member owned in it and "
     "still owns. The check therefore commits a partition that it does not own.",
@@ -261,14 +222,8 @@ async def stale_commit(scene: CheckContext) -> None:
         scene.error(codes[scene.topic.name, place[1]], expected, what)
 
 
-@SECTION.check(
-    "M6b",
-    "A commit in a version from before",
-    subject="OffsetCommit",
-    versions="2-8",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="UNSUPPORTED_VERSION",
+@_check(
+    "M6b", "A commit in a version from before", subject="OffsetCommit", versions="2-8", expected="UNSUPPORTED_VERSION"
 )
 async def old_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
@@ -276,28 +231,18 @@ async def old_commit(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "UNSUPPORTED_VERSION", f"OffsetCommit v{scene.version} in a consumer group")
 
 
-@SECTION.check(
-    "M6c",
-    "A commit of a made-up member",
-    subject="OffsetCommit",
-    versions="9+",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="UNKNOWN_MEMBER_ID",
-)
+@_check("M6c", "A commit of a made-up member", subject="OffsetCommit", versions="9+", expected="UNKNOWN_MEMBER_ID")
 async def unknown_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=str(uuid4()))
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
 
 
-@SECTION.check(
+@_check(
     "M6d",
     "Offsets outlive the members and the protocol of a group",
     subject="OffsetFetch",
     versions="1+",
-    needs=NEEDS,
-    source="KIP-848",
     expected="a classic group's offset is there in its consumer group, in the empty one, and in the classic one again",
 )
 async def outlives(scene: CheckContext) -> None:
@@ -319,13 +264,11 @@ async def outlives(scene: CheckContext) -> None:
     await keeps("in the classic group again")
 
 
-@SECTION.check(
+@_check(
     "M7a",
     "OffsetFetch of a made-up member",
     subject="OffsetFetch",
     versions="9+",
-    needs=NEEDS,
-    source="KIP-848",
     expected="UNKNOWN_MEMBER_ID of the group",
 )
 async def unknown_fetch(scene: CheckContext) -> None:
@@ -334,13 +277,11 @@ async def unknown_fetch(scene: CheckContext) -> None:
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
 
 
-@SECTION.check(
+@_check(
     "M7b",
     "OffsetFetch of a stale epoch",
     subject="OffsetFetch",
     versions="9+",
-    needs=NEEDS,
-    source="KIP-848",
     expected="STALE_MEMBER_EPOCH of the group; NONE with the current one",
 )
 async def stale_fetch(scene: CheckContext) -> None:
@@ -350,11 +291,10 @@ async def stale_fetch(scene: CheckContext) -> None:
         scene.error(response.error_code, expected, f"OffsetFetch of epoch {epoch}, the member's being {first.epoch}")
 
 
-@SECTION.check(
+@_check(
     "M8",
     "The protocol is supported and switched off",
     needs=(Need.NO_CONSUMER,),
-    source="KIP-848",
     kind=CheckKind.CONFIG,
     expected="UNSUPPORTED_VERSION",
 )
@@ -364,12 +304,10 @@ async def switched_off(scene: CheckContext) -> None:
     scene.error(response.error_code, "UNSUPPORTED_VERSION", "the first heartbeat")
 
 
-@SECTION.check(
+@_check(
     "M9a",
     "A classic member of another kind in a consumer group",
     subject="JoinGroup",
-    needs=NEEDS,
-    source="KIP-848",
     expected="INCONSISTENT_GROUP_PROTOCOL",
 )
 async def other_kind(scene: CheckContext) -> None:
@@ -378,12 +316,11 @@ async def other_kind(scene: CheckContext) -> None:
     scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
 
 
-@SECTION.check(
+@_check(
     "M9b",
     "A classic consumer in a consumer group",
     subject="JoinGroup",
     needs=(*NEEDS, Need.SETTINGS),
-    source="KIP-848",
     kind=CheckKind.CONFIG,
     expected="if migration allows it, it joins, and gets REBALANCE_IN_PROGRESS when it is assigned partitions",
 )
@@ -405,12 +342,11 @@ async def classic_member(scene: CheckContext) -> None:
     scene.error((await classic.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat once partitions fall to it")
 
 
-@SECTION.check(
+@_check(
     "M9c",
     "Consumer metadata that cannot be read, in a consumer group",
     subject="JoinGroup",
     needs=(*NEEDS, Need.SETTINGS),
-    source="KIP-848",
     kind=CheckKind.CONFIG,
     expected="an error, because the coordinator must parse it: INCONSISTENT_GROUP_PROTOCOL or UNKNOWN_SERVER_ERROR",
     note="Apache Kafka intends INCONSISTENT_GROUP_PROTOCOL. Its versions 4.1 and 4.3 return "
@@ -430,11 +366,9 @@ async def unreadable(scene: CheckContext) -> None:
         scene.error(response.error_code, expected, f"JoinGroup with {len(metadata)} bytes of metadata")
 
 
-@SECTION.check(
+@_check(
     "M10",
     "Every partition has one owner",
-    needs=NEEDS,
-    source="KIP-848",
     expected="three members come to own all partitions between them, each by one, in one epoch",
 )
 async def shared(scene: CheckContext) -> None:
@@ -443,11 +377,9 @@ async def shared(scene: CheckContext) -> None:
     scene.equal("partitions by member", counts, [1, 1, 2])
 
 
-@SECTION.check(
+@_check(
     "M11",
     "No partition is given before it is given back",
-    needs=NEEDS,
-    source="KIP-848",
     expected="while the old owner has not acknowledged, the newcomer does not get the partitions that it owns",
 )
 async def one_owner(scene: CheckContext) -> None:
@@ -460,16 +392,14 @@ async def one_owner(scene: CheckContext) -> None:
         await first.beat(topic_partitions=everything)
         await newcomer.acknowledge()
         scene.equal("the newcomer's partitions", newcomer.partitions, [])
-    first.owned = {scene.topic.id: tuple(index for index in first.owned.get(scene.topic.id, ()))}
+    first.owned = {scene.topic.id: first.owned.get(scene.topic.id, ())}
     await settle(scene, [first, newcomer])
 
 
-@SECTION.check(
+@_check(
     "M12",
     "ConsumerGroupDescribe",
     subject="ConsumerGroupDescribe",
-    needs=NEEDS,
-    source="KIP-848",
     expected="Stable. Each member has its epoch, subscription and assignment, which is its target",
 )
 async def described(scene: CheckContext) -> None:
@@ -488,12 +418,10 @@ async def described(scene: CheckContext) -> None:
     scene.equal("the members", found, expected)
 
 
-@SECTION.check(
+@_check(
     "M12c",
     "ConsumerGroupDescribe names the assignor",
     subject="ConsumerGroupDescribe",
-    needs=NEEDS,
-    source="KIP-848",
     expected="any name if no member requests one, else the requested name",
 )
 async def assignor_described(scene: CheckContext) -> None:
@@ -507,12 +435,11 @@ async def assignor_described(scene: CheckContext) -> None:
         scene.true(what, name == requested if requested else bool(name), requested or "a name", repr(name))
 
 
-@SECTION.check(
+@_check(
     "M12b",
     "ConsumerGroupDescribe of an unknown group, and of a classic one",
     subject="ConsumerGroupDescribe",
     needs=(Need.CONSUMER,),
-    source="KIP-848",
     expected="GROUP_ID_NOT_FOUND for both",
 )
 async def not_described(scene: CheckContext) -> None:
@@ -521,11 +448,10 @@ async def not_described(scene: CheckContext) -> None:
     scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
 
 
-@SECTION.check(
+@_check(
     "M13",
     "DescribeGroups of a consumer group",
     subject="DescribeGroups",
-    needs=NEEDS,
     source="KIP-848, KIP-1043",
     kind=CheckKind.VERSIONED,
     expected="like an unknown group: Dead with NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
@@ -537,13 +463,11 @@ async def described_classic(scene: CheckContext) -> None:
     scene.equal("state and members", (response.group_state, response.members), ("Dead", ()))
 
 
-@SECTION.check(
+@_check(
     "M14",
     "ListGroups by type",
     subject="ListGroups",
     versions="5+",
-    needs=NEEDS,
-    source="KIP-848",
     expected="the group is listed as Consumer, under that type only",
 )
 async def listed(scene: CheckContext) -> None:
@@ -557,27 +481,14 @@ async def listed(scene: CheckContext) -> None:
             scene.equal("the type in the response", found[scene.group].lower(), "consumer")
 
 
-@SECTION.check(
-    "M15",
-    "DeleteGroups while active",
-    subject="DeleteGroups",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="NON_EMPTY_GROUP",
-)
+@_check("M15", "DeleteGroups while active", subject="DeleteGroups", expected="NON_EMPTY_GROUP")
 async def not_deleted(scene: CheckContext) -> None:
     await assigned_group(scene)
     response = await scene.send("DeleteGroups", groups_names=(scene.group,))
     scene.error(response.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
 
 
-@SECTION.check(
-    "M16",
-    "Another subscription",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="the epoch goes up, and the new topic's partitions come",
-)
+@_check("M16", "Another subscription", expected="the epoch goes up, and the new topic's partitions come")
 async def resubscribed(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
@@ -585,60 +496,29 @@ async def resubscribed(scene: CheckContext) -> None:
     response = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
     scene.error(response.error_code, "NONE", "a heartbeat with another topic")
     wanted = sorted((topic.id, index) for topic in member.topics for index in range(topic.partitions))
-
-    async def grown() -> bool:
-        await member.acknowledge()
-        return member.partitions == wanted
-
-    scene.true("its partitions", await scene.until(grown, 15), wanted, member.partitions)
+    scene.true("its partitions", await member.gets(wanted), wanted, member.partitions)
     scene.true("the epoch", member.epoch > epoch, f"above {epoch}", member.epoch)
 
 
-@SECTION.check(
-    "M17a",
-    "Topics by pattern",
-    versions="1+",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="the topics that match are assigned",
-)
+@_check("M17a", "Topics by pattern", versions="1+", expected="the topics that match are assigned")
 async def pattern(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,))
     response = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
     scene.error(response.error_code, "NONE", "the first heartbeat with a pattern")
     wanted = [(scene.topic.id, index) for index in range(scene.topic.partitions)]
-
-    async def reported() -> bool:
-        await member.acknowledge()
-        return member.partitions == wanted
-
-    scene.true("the partitions", await scene.until(reported, 15), "all of the topic's", member.partitions)
+    scene.true("the partitions", await member.gets(wanted), "all of the topic's", member.partitions)
 
 
-@SECTION.check(
-    "M17b",
-    "A pattern that is none",
-    versions="1+",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="INVALID_REGULAR_EXPRESSION",
-)
+@_check("M17b", "A pattern that is none", versions="1+", expected="INVALID_REGULAR_EXPRESSION")
 async def bad_pattern(scene: CheckContext) -> None:
     response = await Kip848Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
     scene.error(response.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
 
 
-@SECTION.check(
-    "M18",
-    "A heartbeat without changes",
-    needs=NEEDS,
-    source="KIP-848",
-    expected="NONE, the same epoch, and no assignment repeated",
-)
+@_check("M18", "A heartbeat without changes", expected="NONE, the same epoch, and no assignment repeated")
 async def nothing_new(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
-    await asyncio.sleep(0)
     response = await member.beat()
     scene.error(response.error_code, "NONE", "a bare heartbeat")
     scene.equal("epoch and assignment", (response.member_epoch, response.assignment), (epoch, None))

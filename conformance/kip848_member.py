@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
+from kohort.conformance.group_steps import describe_group
 from kohort.protocol.errors import error_name
 
 SETTLED_S = 15.0
+describe = partial(describe_group, api="ConsumerGroupDescribe")
 Owned = dict[UUID, tuple[int, ...]]
 
 
@@ -62,6 +65,15 @@ class Kip848Consumer:
         """Send a heartbeat with the partitions that the member owns now."""
         return await self.beat(topic_partitions=as_request(self.owned))
 
+    async def gets(self, wanted: list[tuple[UUID, int]]) -> bool:
+        """Acknowledge until the member owns these partitions. Returns False if it does not get them in time."""
+
+        async def has_them() -> bool:
+            await self.acknowledge()
+            return self.partitions == wanted
+
+        return await self.scene.until(has_them, SETTLED_S)
+
     @property
     def partitions(self) -> list[tuple[UUID, int]]:
         return sorted((topic, index) for topic, indexes in self.owned.items() for index in indexes)
@@ -109,10 +121,3 @@ async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None
     await scene.until(described_so, SETTLED_S, signal="ConsumerGroupDescribe")
     if not await shared_out() or len({member.epoch for member in members}) > 1:
         raise Blocked(f"members of one group stay in epochs {[member.epoch for member in members]}")
-
-
-async def describe(scene: CheckContext) -> Any:
-    """Return the ConsumerGroupDescribe entry of the context's group."""
-    values = {"group_ids": (scene.group,), "include_authorized_operations": False}
-    (response,) = (await scene.send("ConsumerGroupDescribe", values)).groups
-    return response

@@ -4,7 +4,7 @@ import asyncio
 
 from kohort.conformance.check import CheckKind, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.request_builders import describe_one, leave
+from kohort.conformance.request_builders import describe_one, leave, leave_unknown
 
 SECTION = Section("E", "LeaveGroup", "LeaveGroup")
 
@@ -18,12 +18,7 @@ SECTION = Section("E", "LeaveGroup", "LeaveGroup")
 )
 async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    top, codes = await leave(scene, [("unknown-member", None)])
-    if scene.version >= 3:
-        scene.error(top, "NONE", "the request")
-        scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
-    else:
-        scene.error(top, "UNKNOWN_MEMBER_ID", "the request")
+    await _refuses_unknown(scene)
 
 
 @SECTION.check(
@@ -34,6 +29,10 @@ async def unknown_member(scene: CheckContext) -> None:
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
 )
 async def unknown_group(scene: CheckContext) -> None:
+    await _refuses_unknown(scene)
+
+
+async def _refuses_unknown(scene: CheckContext) -> None:
     top, codes = await leave(scene, [("unknown-member", None)])
     if scene.version >= 3:
         scene.error(top, "NONE", "the request")
@@ -60,15 +59,8 @@ async def mixed(scene: CheckContext) -> None:
 
 @SECTION.check("E2", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    top, _ = await _bare(scene, "")
-    scene.error(top, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
-
-
-async def _bare(scene: CheckContext, group: str) -> tuple[int, None]:
-    """Return (top-level error code, None), since brokers need not list members beside such an error."""
-    values: dict[str, object] = {"group_id": group}
-    values |= {"members": ({"member_id": "unknown-member"},)} if scene.version >= 3 else {"member_id": "unknown-member"}
-    return (await scene.send("LeaveGroup", values)).error_code, None
+    response = await scene.send("LeaveGroup", leave_unknown(scene) | {"group_id": ""})
+    scene.error(response.error_code, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
 
 
 @SECTION.check(

@@ -1,6 +1,7 @@
 """F: OffsetCommit. Version 0 kept offsets in ZooKeeper, so the rules start at 1; Kafka 4 starts at 2."""
 
 import asyncio
+from functools import partial
 from uuid import uuid4
 
 from kohort.conformance.broker_under_test import Topic
@@ -9,16 +10,13 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import commit, commit_entries, fetch
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
-TOPIC = (Need.TOPIC,)
+_check = partial(SECTION.check, versions="1+", needs=(Need.TOPIC,), source="protocol guide")
 
 
-@SECTION.check(
+@_check(
     "F1",
     "A member commits in the current generation",
-    versions="1+",
-    needs=TOPIC,
     apis=("OffsetFetch 1+",),
-    source="protocol guide",
     expected="NONE, and OffsetFetch gives it back",
 )
 async def by_member(scene: CheckContext) -> None:
@@ -32,11 +30,9 @@ async def by_member(scene: CheckContext) -> None:
     scene.equal("the offsets", offsets, {0: 11, 1: 12})
 
 
-@SECTION.check(
+@_check(
     "F2",
     "A generation in an unknown group",
-    versions="1+",
-    needs=TOPIC,
     kind=CheckKind.VERSIONED,
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before",
@@ -53,13 +49,10 @@ async def unknown_group(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], expected, "OffsetCommit with generation 1 in a new group")
 
 
-@SECTION.check(
+@_check(
     "F3",
     "No generation and no member, in an unknown group",
-    versions="1+",
-    needs=TOPIC,
     apis=("OffsetFetch 1+",),
-    source="protocol guide",
     expected="NONE: a group that only keeps offsets comes to be",
 )
 async def simple_group(scene: CheckContext) -> None:
@@ -69,15 +62,7 @@ async def simple_group(scene: CheckContext) -> None:
     scene.equal("the offset", response.partitions[scene.topic.name, 2].offset, 33)
 
 
-@SECTION.check(
-    "F3b",
-    "No generation, no member, and the group emptied",
-    versions="1+",
-    needs=TOPIC,
-    apis=("LeaveGroup",),
-    source="protocol guide",
-    expected="NONE",
-)
+@_check("F3b", "No generation, no member, and the group emptied", apis=("LeaveGroup",), expected="NONE")
 async def emptied_group(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leader.leave()
@@ -85,43 +70,21 @@ async def emptied_group(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of a simple consumer in an emptied group")
 
 
-@SECTION.check(
-    "F4",
-    "No generation, no member, and the group is active",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
-    expected="UNKNOWN_MEMBER_ID",
-)
+@_check("F4", "No generation, no member, and the group is active", expected="UNKNOWN_MEMBER_ID")
 async def outsider(scene: CheckContext) -> None:
     await scene.stable(1)
     codes = await commit(scene, {(scene.topic, 0): 1})
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of an outsider")
 
 
-@SECTION.check(
-    "F4b",
-    "A made-up member in an active group",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
-    expected="UNKNOWN_MEMBER_ID",
-)
+@_check("F4b", "A made-up member in an active group", expected="UNKNOWN_MEMBER_ID")
 async def made_up_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="unknown-member")
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
 
 
-@SECTION.check(
-    "F5a",
-    "An older generation",
-    versions="1+",
-    needs=TOPIC,
-    apis=("OffsetFetch 1+",),
-    source="protocol guide",
-    expected="ILLEGAL_GENERATION, and nothing is stored",
-)
+@_check("F5a", "An older generation", apis=("OffsetFetch 1+",), expected="ILLEGAL_GENERATION, and nothing is stored")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     codes = await commit(scene, {(scene.topic, 0): 99}, generation=leader.generation - 1, member=leader.id)
@@ -130,11 +93,10 @@ async def stale(scene: CheckContext) -> None:
     scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, -1)
 
 
-@SECTION.check(
+@_check(
     "F5b",
     "An instance id that belongs to another member id",
     versions="7+",
-    needs=TOPIC,
     source="KIP-345",
     apis=("JoinGroup 5+",),
     expected="FENCED_INSTANCE_ID",
@@ -147,28 +109,14 @@ async def fenced(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "FENCED_INSTANCE_ID", "OffsetCommit with another member's instance id")
 
 
-@SECTION.check(
-    "F6a",
-    "While the assignment is awaited",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
-    expected="REBALANCE_IN_PROGRESS",
-)
+@_check("F6a", "While the assignment is awaited", expected="REBALANCE_IN_PROGRESS")
 async def completing(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
     scene.error(codes[scene.topic.name, 0], "REBALANCE_IN_PROGRESS", "OffsetCommit before SyncGroup")
 
 
-@SECTION.check(
-    "F6b",
-    "While others join",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
-    expected="NONE: a member may commit before it rejoins",
-)
+@_check("F6b", "While others join", expected="NONE: a member may commit before it rejoins")
 async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
@@ -177,11 +125,9 @@ async def preparing(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit while others join")
 
 
-@SECTION.check(
+@_check(
     "F7",
     "Metadata longer than allowed",
-    versions="1+",
-    needs=TOPIC,
     source="offset.metadata.max.bytes",
     kind=CheckKind.CONFIG,
     expected="OFFSET_METADATA_TOO_LARGE of that partition, NONE of the other",
@@ -201,11 +147,9 @@ async def long_metadata(scene: CheckContext) -> None:
     scene.error(codes[1], "NONE", f"metadata of {limit} bytes")
 
 
-@SECTION.check(
+@_check(
     "F8a",
     "A topic that is not there, beside one that is",
-    versions="1+",
-    needs=TOPIC,
     kind=CheckKind.VERSIONED,
     source="protocol guide, KIP-848",
     expected="UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from version 10 on) there, NONE elsewhere",
@@ -218,12 +162,9 @@ async def unknown_topic(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "the topic that is there")
 
 
-@SECTION.check(
+@_check(
     "F8b",
     "A partition that is not there, beside one that is",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
 async def unknown_partition(scene: CheckContext) -> None:
@@ -232,13 +173,10 @@ async def unknown_partition(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
 
 
-@SECTION.check(
+@_check(
     "F10",
     "Backwards",
-    versions="1+",
-    needs=TOPIC,
     apis=("OffsetFetch 1+",),
-    source="protocol guide",
     expected="accepted: the last commit is valid, also with a smaller offset",
 )
 async def backwards(scene: CheckContext) -> None:
@@ -249,11 +187,10 @@ async def backwards(scene: CheckContext) -> None:
     scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 7)
 
 
-@SECTION.check(
+@_check(
     "F11",
     "The leader epoch",
     versions="6+",
-    needs=TOPIC,
     apis=("OffsetFetch 5+",),
     source="KIP-320",
     expected="OffsetFetch gives back what was committed",
@@ -265,15 +202,7 @@ async def epoch(scene: CheckContext) -> None:
     scene.equal("the leader epoch", response.partitions[scene.topic.name, 0].leader_epoch, 5)
 
 
-@SECTION.check(
-    "F12",
-    "Metadata",
-    versions="1+",
-    needs=TOPIC,
-    apis=("OffsetFetch 1+",),
-    source="protocol guide",
-    expected="comes back letter by letter, also beyond ASCII",
-)
+@_check("F12", "Metadata", apis=("OffsetFetch 1+",), expected="comes back letter by letter, also beyond ASCII")
 async def metadata(scene: CheckContext) -> None:
     text = "läuft ✓ 数据 \U0001f600"
     await commit(scene, {(scene.topic, 0): 1}, metadata=text)
@@ -281,11 +210,9 @@ async def metadata(scene: CheckContext) -> None:
     scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata, text)
 
 
-@SECTION.check(
+@_check(
     "F13",
     "Null metadata",
-    versions="1+",
-    needs=TOPIC,
     apis=("OffsetFetch 1+",),
     source="Apache Kafka",
     kind=CheckKind.SHOULD,
@@ -298,14 +225,7 @@ async def null_metadata(scene: CheckContext) -> None:
     scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata or "", "")
 
 
-@SECTION.check(
-    "F14",
-    "The response has every requested partition",
-    versions="1+",
-    needs=TOPIC,
-    source="protocol guide",
-    expected="one entry for each partition of each topic",
-)
+@_check("F14", "The response has every requested partition", expected="one entry for each partition of each topic")
 async def all_responded(scene: CheckContext) -> None:
     wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}
     entries = await commit_entries(scene, wanted)
@@ -313,13 +233,10 @@ async def all_responded(scene: CheckContext) -> None:
     scene.equal("the entries, each a topic, a partition and a code", sorted(entries), expected)
 
 
-@SECTION.check(
+@_check(
     "F15",
     "Groups do not see each other's offsets",
-    versions="1+",
-    needs=TOPIC,
     apis=("OffsetFetch 1+",),
-    source="protocol guide",
     expected="what one group committed is unknown in another",
 )
 async def apart(scene: CheckContext) -> None:
@@ -333,21 +250,13 @@ async def apart(scene: CheckContext) -> None:
     scene.equal("the offsets of both, and of a third", offsets, [5, 6, -1])
 
 
-@SECTION.check("F16", "A retention time", versions="2-4", needs=TOPIC, source="KIP-211", expected="accepted")
+@_check("F16", "A retention time", versions="2-4", source="KIP-211", expected="accepted")
 async def retention(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, retention_time_ms=3_600_000)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with a retention time of an hour")
 
 
-@SECTION.check(
-    "F17",
-    "The largest offset",
-    versions="1+",
-    needs=TOPIC,
-    apis=("OffsetFetch 1+",),
-    source="protocol guide",
-    expected="2**63 - 1 comes back",
-)
+@_check("F17", "The largest offset", apis=("OffsetFetch 1+",), expected="2**63 - 1 comes back")
 async def largest(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 2**63 - 1})
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of 2**63 - 1")
@@ -355,11 +264,9 @@ async def largest(scene: CheckContext) -> None:
     scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 2**63 - 1)
 
 
-@SECTION.check(
+@_check(
     "F18",
     "Offsets outlive the members",
-    versions="1+",
-    needs=TOPIC,
     apis=("LeaveGroup", "OffsetFetch 1+"),
     source="KIP-211",
     expected="after all left, and after a new member joined, what was committed is there",

@@ -1,5 +1,6 @@
 """G: OffsetFetch and OffsetDelete."""
 
+from functools import partial
 from typing import Any
 
 from kohort.conformance.broker_under_test import Topic
@@ -9,15 +10,15 @@ from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import FetchedOffset, commit, fetch
 
 SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
-TOPIC = (Need.TOPIC,)
+_check = partial(SECTION.check, needs=(Need.TOPIC,))
+_delete_check = partial(_check, subject="OffsetDelete", source="KIP-496")
 NOTHING = FetchedOffset(-1, -1, "", 0)
 
 
-@SECTION.check(
+@_check(
     "G1a",
     "An unknown group",
     versions="1+",
-    needs=TOPIC,
     source="protocol guide",
     expected='NONE; each requested partition with offset -1, leader epoch -1, metadata "" and NONE',
 )
@@ -28,11 +29,10 @@ async def unknown_group(scene: CheckContext) -> None:
     scene.equal("the partitions", response.partitions, expected)
 
 
-@SECTION.check(
+@_check(
     "G1b",
     "A partition without a commit, beside one with",
     versions="1+",
-    needs=TOPIC,
     source="protocol guide",
     expected='offset -1, leader epoch -1, metadata "", NONE for it; the committed one as committed',
 )
@@ -43,11 +43,10 @@ async def unknown_partition(scene: CheckContext) -> None:
     scene.equal("the offset of the other", response.partitions[scene.topic.name, 0].offset, 7)
 
 
-@SECTION.check(
+@_check(
     "G1c",
     "A topic that does not exist",
     versions="1-9",
-    needs=TOPIC,
     source="protocol guide",
     expected="offset -1 and NONE, as for any partition without a commit",
 )
@@ -57,11 +56,10 @@ async def unknown_topic(scene: CheckContext) -> None:
     scene.equal("the partition", response.partitions.get((gone.name, 0)), NOTHING)
 
 
-@SECTION.check(
+@_check(
     "G2a",
     "Everything that is committed",
     versions="2+",
-    needs=TOPIC,
     source="KIP-88",
     expected="null topics give every committed partition of the group, and no other",
 )
@@ -74,25 +72,17 @@ async def everything(scene: CheckContext) -> None:
     scene.equal("the offsets", offsets, expected)
 
 
-@SECTION.check(
-    "G2b",
-    "All offsets of an unknown group",
-    versions="2+",
-    needs=TOPIC,
-    source="KIP-88",
-    expected="NONE and no topics",
-)
+@_check("G2b", "All offsets of an unknown group", versions="2+", source="KIP-88", expected="NONE and no topics")
 async def everything_of_unknown_group(scene: CheckContext) -> None:
     response = await fetch(scene, None)
     scene.error(response.error_code, "NONE", "OffsetFetch of everything in a new group")
     scene.equal("the partitions", response.partitions, {})
 
 
-@SECTION.check(
+@_check(
     "G2c",
     "An empty list of topics",
     versions="2+",
-    needs=TOPIC,
     source="KIP-88",
     expected="an empty list is not null: NONE and no topics, though the group has commits",
 )
@@ -103,11 +93,10 @@ async def no_topics(scene: CheckContext) -> None:
     scene.equal("the partitions", response.partitions, {})
 
 
-@SECTION.check(
+@_check(
     "G3",
     "Several groups at once",
     versions="8+",
-    needs=TOPIC,
     source="KIP-709",
     expected="a result for each group, with its own offsets",
 )
@@ -125,25 +114,17 @@ async def several(scene: CheckContext) -> None:
     scene.equal("the groups' codes", {entry.error_code for entry in response.groups}, {0})
 
 
-@SECTION.check(
-    "G4a",
-    "require_stable without a transaction",
-    versions="7+",
-    needs=TOPIC,
-    source="KIP-447",
-    expected="as without it",
-)
+@_check("G4a", "require_stable without a transaction", versions="7+", source="KIP-447", expected="as without it")
 async def stable(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 3})
     response = await fetch(scene, [(scene.topic, 0)], require_stable=True)
     scene.equal("offset and code", response.partitions[scene.topic.name, 0][::3], (3, 0))
 
 
-@SECTION.check(
+@_check(
     "G8",
     "While members are active",
     versions="1+",
-    needs=TOPIC,
     source="protocol guide",
     expected="any client may read them: the offsets, NONE",
 )
@@ -179,12 +160,9 @@ async def _delete(
     return response.error_code, codes
 
 
-@SECTION.check(
+@_delete_check(
     "G5a",
     "OffsetDelete of a topic that a member reads",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
     expected="GROUP_SUBSCRIBED_TO_TOPIC for it, NONE for a topic without a subscriber",
 )
 async def subscribed(scene: CheckContext) -> None:
@@ -197,12 +175,9 @@ async def subscribed(scene: CheckContext) -> None:
     scene.error(codes[scene.other_topic.name, 0], "NONE", "the topic that is not read")
 
 
-@SECTION.check(
+@_delete_check(
     "G5b",
     "OffsetDelete of a partition that does not exist",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
     expected="UNKNOWN_TOPIC_OR_PARTITION for it, NONE for its neighbour",
 )
 async def delete_unknown_partition(scene: CheckContext) -> None:
@@ -213,25 +188,15 @@ async def delete_unknown_partition(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
 
 
-@SECTION.check(
-    "G5c",
-    "OffsetDelete in an unknown group",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
-    expected="GROUP_ID_NOT_FOUND",
-)
+@_delete_check("G5c", "OffsetDelete in an unknown group", expected="GROUP_ID_NOT_FOUND")
 async def delete_unknown_group(scene: CheckContext) -> None:
     top, _ = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "GROUP_ID_NOT_FOUND", "OffsetDelete in a new group")
 
 
-@SECTION.check(
+@_delete_check(
     "G5d",
     "OffsetDelete in the empty group id",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
     expected="INVALID_GROUP_ID",
     note="Apache Kafka 3.9's coordinator returns it. The rule is read from its sources.",
 )
@@ -240,12 +205,9 @@ async def delete_empty_id(scene: CheckContext) -> None:
     scene.error(top, "INVALID_GROUP_ID", "OffsetDelete of the empty group")
 
 
-@SECTION.check(
+@_delete_check(
     "G5e",
     "OffsetDelete removes the named partitions only",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
     apis=("OffsetFetch 2+",),
     expected="the deleted partition is without a commit, the others as before",
 )
@@ -259,14 +221,7 @@ async def deleted(scene: CheckContext) -> None:
     scene.equal("the offsets left", left, {1: 2})
 
 
-@SECTION.check(
-    "G6",
-    "OffsetDelete in an active group that is no consumers'",
-    subject="OffsetDelete",
-    needs=TOPIC,
-    source="KIP-496",
-    expected="NON_EMPTY_GROUP",
-)
+@_delete_check("G6", "OffsetDelete in an active group that is no consumers'", expected="NON_EMPTY_GROUP")
 async def active_other(scene: CheckContext) -> None:
     await scene.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
     top, _ = await _delete(scene, [(scene.topic.name, 0)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import CheckKind, Need, Section
@@ -24,6 +25,15 @@ SLACK_S = 6.0
 LIMIT_S = 240.0
 KEPT = 41
 _BEAT_S = 2.0
+_check = partial(
+    SECTION.check,
+    subject="OffsetCommit",
+    kind=CheckKind.TIMING,
+    needs=NEEDS,
+    apis=APIS,
+    limit_s=LIMIT_S,
+    source="KIP-211",
+)
 
 
 def _times(scene: CheckContext) -> tuple[float, float]:
@@ -32,7 +42,6 @@ def _times(scene: CheckContext) -> tuple[float, float]:
     interval_ms = scene.target.setting("offsets.retention.check.interval.ms")
     if minutes is None or interval_ms is None:
         scene.not_applicable("the broker's offset retention is unknown")
-        raise AssertionError
     if minutes * 60 > LONGEST_RETENTION_S or interval_ms / 1000 > LONGEST_INTERVAL_S:
         scene.not_applicable(
             f"offsets are kept for {minutes} minutes and checked every {interval_ms / 1000:g} s; "
@@ -47,7 +56,7 @@ async def _offset(scene: CheckContext, topic: Topic) -> int:
 
 async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[Topic, ...]) -> None:
     identity = {} if member is None else {"generation": member.generation, "member": member.id}
-    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **identity)  # type: ignore[arg-type]
+    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **identity)
     scene.equal("the commits", set(codes.values()), {0})
 
 
@@ -75,17 +84,11 @@ async def _wait(scene: CheckContext, seconds: float, member: CheckMember | None 
             scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat meanwhile")
 
 
-@SECTION.check(
+@_check(
     "G7a",
     "Offsets of a group that never had members",
-    subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=CheckKind.TIMING,
-    needs=NEEDS,
-    apis=APIS,
-    limit_s=LIMIT_S,
-    source="KIP-211",
     expected="kept for offsets.retention.minutes since the commit, and gone soon after",
 )
 async def simple(scene: CheckContext) -> None:
@@ -98,17 +101,12 @@ async def simple(scene: CheckContext) -> None:
     scene.true("it went", time.monotonic() - began >= retention_s - 1, "not before its time", "earlier")
 
 
-@SECTION.check(
+@_check(
     "G7b",
     "Offsets of a group that emptied",
-    subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=CheckKind.TIMING,
-    needs=NEEDS,
     apis=(*APIS, "LeaveGroup", "JoinGroup 5+"),
-    limit_s=LIMIT_S,
-    source="KIP-211",
     expected="kept for offsets.retention.minutes since the last member left, however old the commit is",
 )
 async def emptied(scene: CheckContext) -> None:
@@ -125,17 +123,11 @@ async def emptied(scene: CheckContext) -> None:
     scene.true("it went", time.monotonic() - left >= retention_s - 1, "not before its time", "earlier")
 
 
-@SECTION.check(
+@_check(
     "G7c",
     "Offsets of a Stable group",
-    subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=CheckKind.TIMING,
-    needs=NEEDS,
-    apis=APIS,
-    limit_s=LIMIT_S,
-    source="KIP-211",
     expected="offsets of subscribed topics stay, others expire offsets.retention.minutes after the commit",
 )
 async def stable(scene: CheckContext) -> None:
@@ -149,16 +141,10 @@ async def stable(scene: CheckContext) -> None:
     scene.equal("the offset of the topic that is read", await _offset(scene, scene.topic), KEPT)
 
 
-@SECTION.check(
+@_check(
     "G7d",
     "A commit that brings its own retention time",
-    subject="OffsetCommit",
     versions="2-4",
-    kind=CheckKind.TIMING,
-    needs=NEEDS,
-    apis=APIS,
-    limit_s=LIMIT_S,
-    source="KIP-211",
     expected="kept for exactly that time, while an offset without a retention time stays",
 )
 async def own_time(scene: CheckContext) -> None:

@@ -36,28 +36,10 @@ class Fetched(NamedTuple):
 async def commit(
     scene: CheckContext,
     offsets: Mapping[tuple[Topic, int], int],
-    *,
-    group: str | None = None,
-    generation: int = -1,
-    member: str = "",
-    instance: str | None = None,
-    metadata: str | None = "",
-    leader_epoch: int = -1,
-    **more: object,
+    **how: Any,
 ) -> dict[tuple[str, int], int]:
-    """Send one OffsetCommit. Returns the error code by topic name and partition."""
-    codes = await commit_entries(
-        scene,
-        offsets,
-        group=group,
-        generation=generation,
-        member=member,
-        instance=instance,
-        metadata=metadata,
-        leader_epoch=leader_epoch,
-        **more,
-    )
-    return {(topic, index): code for topic, index, code in codes}
+    """As `commit_entries`. Returns the error code by topic name and partition."""
+    return {(topic, index): code for topic, index, code in await commit_entries(scene, offsets, **how)}
 
 
 async def commit_entries(
@@ -152,17 +134,13 @@ def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tupl
     }
 
 
-async def leave(
-    scene: CheckContext, members: Iterable[tuple[str, str | None]], group: str | None = None
-) -> tuple[int, list[int]]:
+async def leave(scene: CheckContext, pairs: list[tuple[str, str | None]]) -> tuple[int, list[int]]:
     """Send one LeaveGroup of (member id, instance id) pairs, one pair in version 0-2.
 
     Returns (top-level code, codes by member).
     """
-    version = scene.version_of("LeaveGroup")
-    values: dict[str, object] = {"group_id": scene.group if group is None else group}
-    pairs = list(members)
-    if version < 3:
+    values: dict[str, object] = {"group_id": scene.group}
+    if scene.version_of("LeaveGroup") < 3:
         ((values["member_id"], _),) = pairs
         return (await scene.send("LeaveGroup", values)).error_code, []
     values["members"] = tuple({"member_id": identity, "group_instance_id": instance} for identity, instance in pairs)
@@ -215,10 +193,10 @@ def _member(scene: CheckContext) -> dict[str, object]:
     return {"group_id": scene.group, "generation_id": 1, "member_id": "unknown-member"}
 
 
-def _leave(scene: CheckContext) -> dict[str, object]:
-    if scene.version >= 3:
-        return {"group_id": scene.group, "members": ({"member_id": "unknown-member"},)}
-    return {"group_id": scene.group, "member_id": "unknown-member"}
+def leave_unknown(scene: CheckContext) -> dict[str, object]:
+    """The LeaveGroup of a member that the group does not have."""
+    unknown: dict[str, object] = {"member_id": "unknown-member"}
+    return {"group_id": scene.group, **({"members": (unknown,)} if scene.version_of("LeaveGroup") >= 3 else unknown)}
 
 
 def _sync(scene: CheckContext) -> dict[str, object]:
@@ -254,7 +232,7 @@ GROUP_REQUESTS: tuple[GroupRequest, ...] = (
     GroupRequest("JoinGroup", _join, lambda response: int(response.error_code)),
     GroupRequest("SyncGroup", _sync, lambda response: int(response.error_code)),
     GroupRequest("Heartbeat", _member, lambda response: int(response.error_code)),
-    GroupRequest("LeaveGroup", _leave, lambda response: int(response.error_code)),
+    GroupRequest("LeaveGroup", leave_unknown, lambda response: int(response.error_code)),
     GroupRequest(
         "OffsetCommit", _commit, lambda response: int(response.topics[0].partitions[0].error_code), "2+", (Need.TOPIC,)
     ),

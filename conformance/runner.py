@@ -31,6 +31,7 @@ from kohort.conformance.frame_log import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
 from kohort.conformance.verdict import CheckVerdict, Result
+from kohort.protocol.catalogue import API
 from kohort.protocol.schema import Versions
 
 AT_A_TIME = 32
@@ -84,7 +85,7 @@ def plan(
         versions = () if reason else check.versions_with(*target.common(check.subject))
         if not versions:
             if selection.takes(check, -1):
-                low, high = target.ranges.get(_key(check.subject), (0, -1))
+                low, high = target.ranges.get(API[check.subject].key, (0, -1))
                 reason = reason or f"{check.subject} {check.versions} is not among the broker's {low}-{high}"
                 known.append(Result(check.id, -1, CheckVerdict.NOT_APPLICABLE, reason))
             continue
@@ -110,11 +111,11 @@ async def play(
     gate = asyncio.Semaphore(at_a_time)
     dead = asyncio.Event()
 
-    async def one(check: Check, version: int, gated: bool) -> None:
-        if gated:
-            async with gate:
-                await one(check, version, False)
-            return
+    async def gated(check: Check, version: int) -> None:
+        async with gate:
+            await one(check, version)
+
+    async def one(check: Check, version: int) -> None:
         if dead.is_set():
             return
         result = profile.judge(await _judge(target, check, version, serial))
@@ -128,12 +129,12 @@ async def play(
     waiting = [cell for cell in laid.cells if cell[0].is_timed and cell not in rough]
 
     async def every_cell() -> None:
-        for cells, gated in ((quick, True), (waiting, False)):
+        for cells, run in ((quick, gated), (waiting, one)):
             async with asyncio.TaskGroup() as group:
-                for check, version in cells:
-                    group.create_task(one(check, version, gated))
-        for check, version in rough:
-            await one(check, version, False)
+                for cell in cells:
+                    group.create_task(run(*cell))
+        for cell in rough:
+            await one(*cell)
         if rough and not dead.is_set():
             with contextlib.suppress(CheckEnd, WireError, ConformanceError, *ODD_SHAPE):  # `clean_up` reports it
                 await target.wake_coordinator()  # what it cleans up must be served again
@@ -322,9 +323,3 @@ def _missing(target: BrokerUnderTest, check: Check) -> str:
     if Need.OPERATOR in check.needs and target.operator is None:
         return "requires commands that stop and start brokers (--stop-command and --start-command)"
     return ""
-
-
-def _key(api: str) -> int:
-    from kohort.protocol.catalogue import API
-
-    return API[api].key

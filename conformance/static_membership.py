@@ -1,6 +1,7 @@
 """I: static members (KIP-345), which rejoin with the same instance id."""
 
 import asyncio
+from functools import partial
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
@@ -10,6 +11,7 @@ from kohort.conformance.request_builders import commit, describe_one, leave
 from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("I", "Static members", "JoinGroup")
+_check = partial(SECTION.check, versions="5+", source="KIP-345")
 
 
 async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
@@ -28,11 +30,9 @@ async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[Ch
     return back, response.error_code
 
 
-@SECTION.check(
+@_check(
     "I1",
     "A follower comes back while Stable",
-    versions="5+",
-    source="KIP-345",
     expected="a new member id, the same generation, and no member has to rejoin",
 )
 async def follower_back(scene: CheckContext) -> None:
@@ -44,13 +44,7 @@ async def follower_back(scene: CheckContext) -> None:
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
 
 
-@SECTION.check(
-    "I1b",
-    "It gets its old assignment",
-    versions="5+",
-    source="KIP-345",
-    expected="SyncGroup with the new id gives the old bytes",
-)
+@_check("I1b", "It gets its old assignment", expected="SyncGroup with the new id gives the old bytes")
 async def old_assignment(scene: CheckContext) -> None:
     await _pair(scene)
     back, code = await _return(scene, "i-2")
@@ -60,10 +54,9 @@ async def old_assignment(scene: CheckContext) -> None:
     scene.equal("the assignment", bytes(response.assignment), b"for 1")
 
 
-@SECTION.check(
+@_check(
     "I2",
     "The leader comes back while Stable",
-    versions="5+",
     source="KIP-345, KIP-814",
     kind=CheckKind.VERSIONED,
     expected="version 9: it leads with skip_assignment and the members. Before: a response without members, so that "
@@ -87,11 +80,9 @@ async def leader_back(scene: CheckContext) -> None:
 
 
 def _fenced(row: str, api: str) -> None:
-    @SECTION.check(
+    @_check(
         row,
         f"{api} with the id from before",
-        versions="5+",
-        source="KIP-345",
         expected="FENCED_INSTANCE_ID",
         apis=(f"{api} {'7+' if api == 'OffsetCommit' else '3+'}",) if api != "JoinGroup" else (),
         needs=(Need.TOPIC,) if api == "OffsetCommit" else (),
@@ -119,11 +110,9 @@ for _letter, _api in zip("abcde", ("JoinGroup", "SyncGroup", "Heartbeat", "Leave
     _fenced(f"I3{_letter}", _api)
 
 
-@SECTION.check(
+@_check(
     "I4a",
     "A member comes back before the assignment is made",
-    versions="5+",
-    source="KIP-345",
     expected="a rebalance: its JoinGroup completes in a later generation, with the others",
 )
 async def back_while_completing(scene: CheckContext) -> None:
@@ -137,11 +126,9 @@ async def back_while_completing(scene: CheckContext) -> None:
     scene.equal("the generations", (leader.generation, back.generation), (follower.generation + 1,) * 2)
 
 
-@SECTION.check(
+@_check(
     "I4b",
     "A member comes back with protocols that change the choice",
-    versions="5+",
-    source="KIP-345",
     expected="a rebalance, after which the group uses the protocol in common",
 )
 async def back_with_others(scene: CheckContext) -> None:
@@ -158,10 +145,9 @@ async def back_with_others(scene: CheckContext) -> None:
     scene.equal("the generation", back.generation, follower.generation + 1)
 
 
-@SECTION.check(
+@_check(
     "I4c",
     "A follower comes back with other metadata",
-    versions="5+",
     source="KIP-345, KAFKA-9801",
     kind=CheckKind.SHOULD,
     expected="its JoinGroup gets a response, and the leader's next list has the new metadata",
@@ -187,24 +173,16 @@ async def back_changed(scene: CheckContext) -> None:
     scene.equal("the metadata of i-2", metadata.get("i-2"), subscribe("something-else"))
 
 
-@SECTION.check(
-    "I5",
-    "An unknown instance id, with a member id",
-    versions="5+",
-    source="KIP-345",
-    expected="UNKNOWN_MEMBER_ID",
-)
+@_check("I5", "An unknown instance id, with a member id", expected="UNKNOWN_MEMBER_ID")
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
     response = await scene.member(instance="i-9", id="other-member").join()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
 
 
-@SECTION.check(
+@_check(
     "I6",
     "A static member misses a rebalance",
-    versions="5+",
-    source="KIP-345",
     kind=CheckKind.TIMING,
     expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
 )
@@ -223,11 +201,9 @@ async def kept(scene: CheckContext) -> None:
     scene.equal("the instances of the new generation", instances, ["i-1", "i-2"])
 
 
-@SECTION.check(
+@_check(
     "I6b",
     "A static member sends no heartbeat for its session timeout",
-    versions="5+",
-    source="KIP-345",
     kind=CheckKind.TIMING,
     expected="it is removed like a dynamic member: UNKNOWN_MEMBER_ID",
 )
@@ -238,13 +214,7 @@ async def expires(scene: CheckContext) -> None:
     scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")
 
 
-@SECTION.check(
-    "I7",
-    "Two instances are two members",
-    versions="5+",
-    source="KIP-345",
-    expected="both in one generation with different ids",
-)
+@_check("I7", "Two instances are two members", expected="both in one generation with different ids")
 async def two(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     scene.true("the member ids", leader.id != follower.id, "two ids", leader.id)
@@ -252,12 +222,11 @@ async def two(scene: CheckContext) -> None:
     scene.equal("the instances", response, ["i-1", "i-2"])
 
 
-@SECTION.check(
+@_check(
     "I8",
     "DescribeGroups shows the instance",
     subject="DescribeGroups",
     versions="4+",
-    source="KIP-345",
     apis=("JoinGroup 5+",),
     expected="group_instance_id of each member",
 )
@@ -267,11 +236,9 @@ async def described(scene: CheckContext) -> None:
     scene.equal("the instances", response, {leader.id: "i-1", follower.id: "i-2"})
 
 
-@SECTION.check(
+@_check(
     "I9",
     "The same member joins again with its id",
-    versions="5+",
-    source="KIP-345",
     expected="as for a dynamic follower: the same generation, the same id, no rebalance",
 )
 async def again(scene: CheckContext) -> None:

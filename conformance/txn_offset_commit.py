@@ -6,8 +6,9 @@ With TxnOffsetCommit 5 the group is not added before, and with EndTxn 5 each tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kohort.conformance.broker_under_test import Topic
@@ -21,8 +22,10 @@ SECTION = Section("K", "Offsets in transactions", "TxnOffsetCommit")
 FETCH_SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
 TOPIC = (Need.TOPIC,)
 APIS = ("FindCoordinator 1+", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "OffsetFetch 1+")
+_check = partial(SECTION.check, needs=TOPIC, apis=APIS)
 TRANSACTION = 1
 TIMEOUT_MS = 60_000
+READY_S = 30.0
 FIRST_IMPLICIT = 5  # of TxnOffsetCommit and EndTxn (KIP-890)
 _FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _NOT_YET = frozenset(
@@ -50,26 +53,10 @@ class CheckProducer:
         """Find the coordinator and get a producer id, with retries. Raises Blocked."""
         name = scene.name()
         version = scene.target.version("FindCoordinator", at_most=3)
-        response: Any = None
-
-        async def found() -> bool:
-            nonlocal response
-            response = await scene.send("FindCoordinator", version=version, key=name, key_type=TRANSACTION)
-            return response.error_code not in _NOT_YET
-
-        await scene.until(found, 30)
-        if response.error_code:
-            raise Blocked(f"FindCoordinator of a transaction failed: {error_name(response.error_code)}")
-        producer = cls(scene, name, response.node_id if len(scene.target.nodes) > 1 else None)
-
-        async def begun() -> bool:
-            nonlocal response
-            response = await producer.begin()
-            return response.error_code not in _NOT_YET
-
-        await scene.until(begun, 30)
-        if response.error_code:
-            raise Blocked(f"InitProducerId failed: {error_name(response.error_code)}")
+        find = partial(scene.send, "FindCoordinator", version=version, key=name, key_type=TRANSACTION)
+        found = await _required(scene, "FindCoordinator of a transaction", find)
+        producer = cls(scene, name, found.node_id if len(scene.target.nodes) > 1 else None)
+        await _required(scene, "InitProducerId", producer.begin)
         return producer
 
     async def begin(self) -> Any:
@@ -86,18 +73,8 @@ class CheckProducer:
 
     async def take_in(self) -> None:
         """Add the group to the transaction, which TxnOffsetCommit does itself from version 5 on. Raises Blocked."""
-        if self.scene.version_of("TxnOffsetCommit") >= FIRST_IMPLICIT:
-            return
-        response: Any = None
-
-        async def added() -> bool:
-            nonlocal response
-            response = await self.add_group()
-            return response.error_code not in _NOT_YET
-
-        await self.scene.until(added)
-        if response.error_code:
-            raise Blocked(f"AddOffsetsToTxn failed: {error_name(response.error_code)}")
+        if self.scene.version_of("TxnOffsetCommit") < FIRST_IMPLICIT:
+            await _required(self.scene, "AddOffsetsToTxn", self.add_group)
 
     async def commit(
         self, offsets: Mapping[tuple[Topic, int], int], metadata: str = "", **changes: object
@@ -127,13 +104,40 @@ class CheckProducer:
         }
         return await self.scene.send("EndTxn", values | changes, node=self.node)
 
-    async def end_late(self, **changes: object) -> Any:
-        return await self.end(True, **changes)
+
+async def _settled(scene: CheckContext, request: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a request until the coordinator has loaded and has ended the transaction before. Return the response."""
+    response: Any = None
+
+    async def is_settled() -> bool:
+        nonlocal response
+        response = await request()
+        return response.error_code not in _NOT_YET
+
+    await scene.until(is_settled, READY_S)
+    return response
+
+
+async def _required(scene: CheckContext, what: str, request: Callable[[], Awaitable[Any]]) -> Any:
+    """As `_settled`, of a request of the set-up. Raises Blocked after an error."""
+    response = await _settled(scene, request)
+    if response.error_code:
+        raise Blocked(f"{what} failed: {error_name(response.error_code)}")
+    return response
 
 
 async def _offset(scene: CheckContext) -> int:
     response = await fetch(scene, [(scene.topic, 0)])
     return response.partitions[scene.topic.name, 0].offset
+
+
+async def _comes(scene: CheckContext, offset: int) -> None:
+    """Check that the offset of partition 0 becomes visible after the commit."""
+
+    async def visible() -> bool:
+        return await _offset(scene) == offset
+
+    scene.true("the offset after the commit", await scene.until(visible, 20), offset, "another after 20 s")
 
 
 async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
@@ -153,40 +157,17 @@ async def _ended(scene: CheckContext, producer: CheckProducer, *, committed: boo
     if scene.version_of("EndTxn") < FIRST_IMPLICIT:
         return
     scene.equal("the next producer epoch in EndTxn", response.producer_epoch, producer.epoch + 1)
-
-    async def again() -> bool:
-        nonlocal response
-        response = await producer.end(committed)
-        return response.error_code not in _NOT_YET
-
-    await scene.until(again, 30)
+    response = await _settled(scene, lambda: producer.end(committed))
     scene.error(response.error_code, "NONE", "EndTxn once more, as after a lost response")
     scene.equal("the next producer epoch in EndTxn once more", response.producer_epoch, producer.epoch + 1)
 
 
 async def _begin_again(producer: CheckProducer) -> None:
     """Send InitProducerId until the earlier transaction is completed. Raises Blocked."""
-    response: Any = None
-
-    async def begun() -> bool:
-        nonlocal response
-        response = await producer.begin()
-        return response.error_code not in _NOT_YET
-
-    await producer.scene.until(begun, 30)
-    if response.error_code:
-        raise Blocked(f"the second InitProducerId failed: {error_name(response.error_code)}")
+    await _required(producer.scene, "the second InitProducerId", producer.begin)
 
 
-@SECTION.check(
-    "K1a",
-    "The instance id of another member",
-    versions="3+",
-    needs=TOPIC,
-    apis=APIS,
-    source="KIP-447",
-    expected="FENCED_INSTANCE_ID",
-)
+@_check("K1a", "The instance id of another member", versions="3+", source="KIP-447", expected="FENCED_INSTANCE_ID")
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     producer = await CheckProducer.make(scene)
@@ -200,15 +181,7 @@ async def fenced(scene: CheckContext) -> None:
     scene.error(codes[0], "FENCED_INSTANCE_ID", "TxnOffsetCommit with another member's instance id")
 
 
-@SECTION.check(
-    "K1b",
-    "An unknown member",
-    versions="3+",
-    needs=TOPIC,
-    apis=APIS,
-    source="KIP-447",
-    expected="UNKNOWN_MEMBER_ID",
-)
+@_check("K1b", "An unknown member", versions="3+", source="KIP-447", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await CheckProducer.make(scene)
@@ -219,9 +192,7 @@ async def unknown_member(scene: CheckContext) -> None:
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
 
 
-@SECTION.check(
-    "K1c", "An older generation", versions="3+", needs=TOPIC, apis=APIS, source="KIP-447", expected="ILLEGAL_GENERATION"
-)
+@_check("K1c", "An older generation", versions="3+", source="KIP-447", expected="ILLEGAL_GENERATION")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     producer = await CheckProducer.make(scene)
@@ -232,12 +203,10 @@ async def stale(scene: CheckContext) -> None:
     scene.error(codes[0], "ILLEGAL_GENERATION", "TxnOffsetCommit of the generation before")
 
 
-@SECTION.check(
+@_check(
     "K1d",
     "A member in its current generation",
     versions="3+",
-    needs=TOPIC,
-    apis=APIS,
     source="KIP-447",
     expected="NONE, and visible once the transaction is committed",
 )
@@ -245,18 +214,12 @@ async def by_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await _begun(scene, 5, generation_id_or_member_epoch=leader.generation, member_id=leader.id)
     scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
-
-    async def visible() -> bool:
-        return await _offset(scene) == 5
-
-    scene.true("the offset", await scene.until(visible, 20), 5, "another after 20 s")
+    await _comes(scene, 5)
 
 
-@SECTION.check(
+@_check(
     "K2a",
     "A committed transaction",
-    needs=TOPIC,
-    apis=APIS,
     source="KIP-98",
     expected="OffsetFetch returns the previous offset until EndTxn, and the new one after it",
 )
@@ -265,16 +228,10 @@ async def committed(scene: CheckContext) -> None:
     producer = await _begun(scene, 2)
     scene.equal("the offset while the transaction is open", await _offset(scene), 1)
     await _ended(scene, producer, committed=True)
-
-    async def visible() -> bool:
-        return await _offset(scene) == 2
-
-    scene.true("the offset after the commit", await scene.until(visible, 20), 2, "another after 20 s")
+    await _comes(scene, 2)
 
 
-@SECTION.check(
-    "K2b", "An aborted transaction", needs=TOPIC, apis=APIS, source="KIP-98", expected="the offset before stays"
-)
+@_check("K2b", "An aborted transaction", source="KIP-98", expected="the offset before stays")
 async def aborted(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
@@ -287,11 +244,9 @@ async def aborted(scene: CheckContext) -> None:
     scene.equal("the offset after the abort", await _offset(scene), 1)
 
 
-@SECTION.check(
+@_check(
     "K2c",
     "Several partitions, in two requests of one transaction",
-    needs=TOPIC,
-    apis=APIS,
     source="KIP-98",
     expected="after EndTxn each partition has its own offset and metadata",
 )
@@ -313,11 +268,9 @@ async def several(scene: CheckContext) -> None:
     scene.true("offset and metadata by partition", await scene.until(visible, 20), expected, found)
 
 
-@SECTION.check(
+@_check(
     "K3",
     "A producer epoch that was superseded",
-    needs=TOPIC,
-    apis=APIS,
     source="KIP-98",
     expected="INVALID_PRODUCER_EPOCH or PRODUCER_FENCED, and nothing is stored",
 )
@@ -336,11 +289,9 @@ async def superseded(scene: CheckContext) -> None:
     scene.equal("the offset", await _offset(scene), -1)
 
 
-@SECTION.check(
+@_check(
     "K4",
     "No member id, in an active group",
-    needs=TOPIC,
-    apis=APIS,
     source="KIP-447",
     expected="NONE: producers from before KIP-447 name no member",
 )
@@ -352,11 +303,9 @@ async def no_member(scene: CheckContext) -> None:
     scene.error(codes[0], "NONE", "TxnOffsetCommit without a member")
 
 
-@SECTION.check(
+@_check(
     "K5",
     "A partition that is not there, beside one that is",
-    needs=TOPIC,
-    apis=APIS,
     source="protocol guide",
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
@@ -399,7 +348,9 @@ def _superseded(row: str, api: str) -> None:
         producer = await CheckProducer.make(scene)
         old = producer.epoch
         scene.error((await producer.begin()).error_code, "NONE", "the second InitProducerId")
-        response = await (producer.add_group if api == "AddOffsetsToTxn" else producer.end_late)(producer_epoch=old)
+        response = await (producer.add_group if api == "AddOffsetsToTxn" else partial(producer.end, True))(
+            producer_epoch=old
+        )
         expected = "PRODUCER_FENCED" if scene.version >= 2 else "INVALID_PRODUCER_EPOCH"
         scene.error(response.error_code, expected, f"{api} with the epoch before")
 
