@@ -141,8 +141,8 @@ def properties(
     file that are not the client's (serializers, ...) are left out. In `-X` they are errors. Raises KohortError for an
     invalid property, a profile without a file, and if no broker is named.
     """
-    named = config or _path(environment.get("KOHORT_CONFIG"))
-    path = named or usual_file(environment)
+    named = environment.get("KOHORT_CONFIG")
+    path = config or (Path(named) if named else usual_file(environment))
     chosen = profile or environment.get("KOHORT_PROFILE") or None
     if chosen is not None and path is None:
         raise KohortError(
@@ -171,10 +171,6 @@ def properties(
 def _kafkas(name: str, client: type[ClientConfig]) -> str:
     """Return Kafka's name of a property, also for librdkafka's name."""
     return client.by_kafka_name[name].kafka if name in client.by_kafka_name else name
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _ours(found: Mapping[str, str], client: type[ClientConfig]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +25,7 @@ KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
 MOST_MEMBERS_NAMED = 40
 PICTURE_SUFFIX = ".png"
 
-
+_MEMBER_COLUMNS = ("before", "after", "kept", "gave up", "received", "far reads", "records waiting")
 _COLUMNS = ("moves", "forced", "stop", "rounds", "skew", "far", "lag spread", "differ")
 LEGEND = (
     "moves: partitions with a new owner; forced: moves whose old owner left or no longer subscribes; "
@@ -44,6 +44,11 @@ class Row(NamedTuple):
     kept: int
     far: int | None
     lag: int | None
+
+    @property
+    def values(self) -> tuple[int | None, ...]:
+        """The values of `_MEMBER_COLUMNS`."""
+        return self.before, self.after, self.kept, self.before - self.kept, self.after - self.kept, self.far, self.lag
 
 
 def rows(outcome: SimulationResult) -> list[Row]:
@@ -67,29 +72,31 @@ def summary(outcomes: Sequence[SimulationResult]) -> Table:
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     for outcome in outcomes:
-        table.add_row(
-            outcome.assignor,
-            *map(str, (outcome.moves, outcome.forced, outcome.stopped, outcome.rounds)),
-            _change(outcome.before.skew, outcome.after.skew),
-            _change(outcome.before.far, outcome.after.far),
-            _change(outcome.before.lag_spread, outcome.after.lag_spread),
-            "",
-        )
-        if outcome.java is not None:
-            java = outcome.java.state
-            cells = (str(outcome.java.moves), "", "", "", str(java.skew), _number(java.far), _number(java.lag_spread))
-            table.add_row("  Java's", *cells, str(outcome.java.differs), style="dim")
+        for name, style, figures in zip((outcome.assignor, "  Java's"), (None, "dim"), _figures(outcome), strict=False):
+            table.add_row(name, *map(_cell, figures), style=style)
     return table
+
+
+def _figures(outcome: SimulationResult) -> Iterator[tuple[object, ...]]:
+    """Yield the values of `_COLUMNS` for an assignor, and for Java's plan beside it. None if there is no such value."""
+    before, after, java = outcome.before, outcome.after, outcome.java
+    changes = (
+        _change(before.skew, after.skew),
+        _change(before.far, after.far),
+        _change(before.lag_spread, after.lag_spread),
+    )
+    yield outcome.moves, outcome.forced, outcome.stopped, outcome.rounds, *changes, None
+    if java is not None:
+        yield java.moves, None, None, None, java.state.skew, java.state.far, java.state.lag_spread, java.differs
 
 
 def member_table(outcome: SimulationResult) -> Table:
     table = Table(title=outcome.assignor, box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("member")
-    for column in ("before", "after", "kept", "gave up", "received", "far reads", "records waiting"):
+    for column in _MEMBER_COLUMNS:
         table.add_column(column, justify="right")
     for row in rows(outcome):
-        numbers = (row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
-        table.add_row(cell(row.member), *map(_number, numbers))
+        table.add_row(cell(row.member), *map(_cell, row.values))
     return table
 
 
@@ -219,12 +226,8 @@ _STYLE = (
 
 
 def _html(outcome: SimulationResult) -> str:
-    heads = ("member", "before", "after", "kept", "gave up", "received", "far reads", "records waiting")
-    lines = [
-        (row.member, row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
-        for row in rows(outcome)
-    ]
-    return f"<h2>{_shown(outcome.assignor)}</h2>{_html_table(heads, lines)}"
+    lines = [(row.member, *row.values) for row in rows(outcome)]
+    return f"<h2>{_shown(outcome.assignor)}</h2>{_html_table(('member', *_MEMBER_COLUMNS), lines)}"
 
 
 def _shown(text: str) -> str:
@@ -233,38 +236,11 @@ def _shown(text: str) -> str:
 
 
 def _html_summary(outcomes: Sequence[SimulationResult]) -> str:
-    heads = ("assignor", *_COLUMNS)
     lines: list[tuple[object, ...]] = []
     for outcome in outcomes:
-        lines.append(
-            (
-                f"{outcome.assignor} ({outcome.rebalance.value})",
-                outcome.moves,
-                outcome.forced,
-                outcome.stopped,
-                outcome.rounds,
-                _change(outcome.before.skew, outcome.after.skew),
-                _change(outcome.before.far, outcome.after.far),
-                _change(outcome.before.lag_spread, outcome.after.lag_spread),
-                None,
-            )
-        )
-        if outcome.java is not None:
-            java = outcome.java.state
-            lines.append(
-                (
-                    "Java's plan",
-                    outcome.java.moves,
-                    None,
-                    None,
-                    None,
-                    java.skew,
-                    java.far,
-                    java.lag_spread,
-                    outcome.java.differs,
-                )
-            )
-    return _html_table(heads, lines)
+        names = (f"{outcome.assignor} ({outcome.rebalance.value})", "Java's plan")
+        lines += [(name, *figures) for name, figures in zip(names, _figures(outcome), strict=False)]
+    return _html_table(("assignor", *_COLUMNS), lines)
 
 
 def _html_table(heads: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
@@ -281,10 +257,6 @@ def _change(before: int | None, after: int | None) -> str:
     if after is None:
         return ""
     return str(after) if before in (None, after) else f"{before} > {after}"
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
 
 
 def _cell(value: object) -> str:
