@@ -137,10 +137,10 @@ def default_schema() -> "pa.Schema":
     )
 
 
-def _fixed(values: memoryview, kind: "pa.DataType", nulls: int = 0) -> "pa.Array":
+def _fixed(values: memoryview, kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], nulls)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def _offset(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
@@ -192,14 +192,6 @@ def _bytes(column: "BytesColumn", kind: "pa.DataType") -> "pa.Array":
     return pa.Array.from_buffers(plain, len(column), [bits, pa.py_buffer(offsets), pa.py_buffer(contiguous)], nulls)
 
 
-def _key(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    return _bytes(columns.keys, kind)
-
-
-def _value(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    return _bytes(columns.values, kind)
-
-
 def _headers(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
@@ -232,7 +224,7 @@ _BUILDERS: dict[str, Callable[["SourceColumns", Any], Any]] = {
     "offset": _offset,
     "timestamp": _timestamp,
     "timestamp_type": _timestamp_type,
-    "key": _key,
-    "value": _value,
+    "key": lambda columns, kind: _bytes(columns.keys, kind),
+    "value": lambda columns, kind: _bytes(columns.values, kind),
     "headers": _headers,
 }

@@ -82,21 +82,8 @@ def is_sound(buffer: "Buffer", batch: BatchInfo) -> bool:
 
 
 def _batch(view: memoryview, at: int, size: int) -> BatchInfo:
-    (
-        base_offset,
-        _,
-        leader_epoch,
-        magic,
-        _,
-        attributes,
-        last_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = _V2.unpack_from(view, at)
+    base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest = _V2.unpack_from(view, at)
+    base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = rest
     return BatchInfo(
         at,
         size,

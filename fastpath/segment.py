@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
 from typing import Literal, Self
 
 from kohort.common.errors import KohortError
@@ -157,9 +156,7 @@ class Segment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _decoded(

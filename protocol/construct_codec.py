@@ -23,8 +23,7 @@ TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
 
 class Typed(construct.Adapter):  # type: ignore[misc]
     """A construct.Struct with values of the class `type`. Its `subcon.subcons` are the fields of `version`, in order.
-    In
-    flexible versions the last subcon is named `_tags` and has the tagged fields.
+    In flexible versions the last subcon is named `_tags` and has the tagged fields.
     """
 
     kind = "struct"

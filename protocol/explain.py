@@ -53,8 +53,7 @@ class ExplainedPart:
     """One node of the tree: bytes [`start`, `end`) of the frame, counted with the frame's length field.
 
     Leaves have a `value`, and `note` explains it. `fault` is the reason why reading stopped here. Offsets of parts
-    inside
-    compressed records count from the start of the decompressed bytes. `note` of the parent states this.
+    inside compressed records count from the start of the decompressed bytes. `note` of the parent states this.
     """
 
     name: str
@@ -73,7 +72,7 @@ class ExplainedPart:
             yield from part.walk(depth + 1)
 
     def faults(self) -> list[ExplainedPart]:
-        """Yield the parts with a fault."""
+        """Return the parts with a fault."""
         return [part for _, part in self.walk() if part.fault]
 
     def as_dict(self) -> dict[str, Any]:
@@ -297,27 +296,16 @@ def _open_embedded(message: Message[Any], part: ExplainedPart, data: bytes) -> d
 
 def _open_subscription(part: ExplainedPart, data: bytes, beside: dict[str, Any]) -> None:
     value = _open_embedded(Message.of(membership.Subscription), part, data)
-    opener = USER_DATA.get(str(beside.get("name")))
-    if value and value["user_data"] and opener:
-        part.note = opener(value["user_data"])
+    assignor = str(beside.get("name"))
+    if value and value["user_data"] and assignor in USER_DATA:
+        try:
+            part.note = f"user data: {USER_DATA[assignor](value['user_data'])}"
+        except WireError as error:
+            part.note = f"user data that is not the {assignor} assignor's: {error}"
 
 
 def _open_assignment(part: ExplainedPart, data: bytes, beside: dict[str, Any]) -> None:
     _open_embedded(Message.of(membership.Assignment), part, data)
-
-
-def _sticky(data: bytes) -> str:
-    try:
-        return f"user data: {membership.parse_sticky(data)}"
-    except WireError as error:
-        return f"user data that is not the sticky assignor's: {error}"
-
-
-def _cooperative_sticky(data: bytes) -> str:
-    try:
-        return f"user data: {membership.parse_cooperative_sticky(data)}"
-    except WireError as error:
-        return f"user data that is not the cooperative-sticky assignor's: {error}"
 
 
 def _open_all_records(root: ExplainedPart) -> None:
@@ -443,7 +431,10 @@ _FLAGS = (
     (record_format.CONTROL_BIT, "control"),
 )
 
-USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}
+USER_DATA: dict[str, Callable[[bytes], object]] = {
+    "sticky": membership.parse_sticky,
+    "cooperative-sticky": membership.parse_cooperative_sticky,
+}
 
 # (struct, field) -> function that expands the field's bytes, called with the part, its bytes and the sibling fields
 OPENERS: dict[tuple[str, str], Callable[[ExplainedPart, Any, dict[str, Any]], None]] = {

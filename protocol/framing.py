@@ -24,10 +24,8 @@ class RequestHeader(Data, versions="0-2", flexible="2+"):
     correlation_id: int = field(int32, "0+")
     """The id that the response repeats."""
     client_id: str | None = field(string, "1+", null="1+", ignorable=True, flexible=False)
-    """The client id in the broker's logs and quotas. It is never compact, because a broker reads it before it knows if
-    it
-    supports the version.
-    """
+    """The client id in the broker's logs and quotas. It is never compact, because a broker reads it before it knows
+    whether it supports the version."""
 
 
 class ResponseHeader(Data, versions="0-1", flexible="1+"):
@@ -45,9 +43,7 @@ def request_header_version(request: Message[Top], version: int) -> int:
 @cache
 def response_header_version(response: Message[Top], version: int) -> int:
     """Return 1 for a flexible response, 0 for others. ApiVersions is always 0, because a client must be able to read
-    its
-    response before it knows the broker's versions (KIP-511).
-    """
+    its response before it knows the broker's versions (KIP-511)."""
     return 1 if response.is_flexible(version) and response.key != _API_VERSIONS else 0
 
 

@@ -78,8 +78,7 @@ def parse_subscription(data: Buffer) -> Subscription:
     """Parse a member's subscription of any version. Raises WireError.
 
     Some clients declare version 1 or higher, but send only the fields of version 0. Their subscriptions are accepted,
-    so
-    that one such member does not block the assignment of all others.
+    so that one such member does not block the assignment of all others.
     """
     try:
         return _parse(Message.of(Subscription), data)
@@ -148,8 +147,7 @@ def _parse(message: Message[T], data: Buffer) -> T:
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
     """Parse the partitions of a SyncGroup response. Raises WireError, also for empty bytes: an empty assignment still
-    has a
-    version, so empty bytes show a defect of the leader or the coordinator.
+    has a version, so empty bytes show a defect of the leader or the coordinator.
     """
     if len(data) < 2:
         raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")

@@ -56,8 +56,8 @@ class WireConnection:
     """Sans-IO protocol of one connection, never reused for another.
 
     `send` returns the bytes to write. `receive` takes the bytes read and returns the responses that they complete.
-    After a
-    WireError from `receive` the connection cannot be used: close the socket. The outcome of open requests is unknown.
+    After a WireError from `receive` the connection cannot be used: close the socket. The outcome of open requests is
+    unknown.
 
     `headers` has what `add_header` returns, by API key and version. `open`, `next_id` and `headers` are for
     `network/_follow_up.pyx`. It reads the response to the only open request, and replaces that request.
