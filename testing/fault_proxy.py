@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from itertools import count
-from types import TracebackType
 from typing import Any, Self
 
 from kohort.common.named_tuple import NamedTuple
@@ -174,9 +173,7 @@ class FaultProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
@@ -310,8 +307,6 @@ class _Delivery:
                     # A frame may end exactly at the cut, which then falls with its last byte.
                     if len(data) >= room and (cut is None or room < len(data)):
                         cut, data = fault, data[:room]
-                case _:
-                    pass
         await self._send(data, faults)
         if cut is None:
             return True
@@ -355,8 +350,6 @@ def _pieces(size: int, faults: tuple[Fault, ...]) -> list[tuple[int, float | Non
             case Bandwidth(bytes_per_s):
                 rate = min(rate or bytes_per_s, bytes_per_s)
                 largest = min(largest, max(int(bytes_per_s / 50), 1))  # 20 ms at a time
-            case _:
-                pass
     if not size:
         return []
     if largest >= size and not pause_s and not rate:
@@ -411,7 +404,5 @@ class ProxiedCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from kohort.testing.child_process import Supervised
@@ -51,13 +50,11 @@ class RealKdc:
             self._run("kdb5_util", "create", "-s", "-r", self.realm, "-P", os.urandom(16).hex())
             self.start()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
         remove_scratch(self._folder)
 

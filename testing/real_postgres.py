@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from kohort.testing.child_process import Supervised
@@ -52,13 +51,11 @@ class RealPostgres:
             self.port = free_ports(1)[0]
             self.start()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
         remove_scratch(self._folder)
 
@@ -70,19 +67,7 @@ class RealPostgres:
         """The URL of a new database that no other test uses."""
         self._databases += 1
         name = f"fresh{self._databases}"
-        self._run(
-            "psql",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(self.port),
-            "-U",
-            OWNER,
-            "-d",
-            "postgres",
-            "-qXc",
-            f"CREATE DATABASE {name}",
-        )
+        self._run("psql", "-d", self.url(), "-qXc", f"CREATE DATABASE {name}")
         return self.url(name)
 
     @property

@@ -9,7 +9,6 @@ import signal
 import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from kohort.common.named_tuple import NamedTuple
@@ -71,13 +70,11 @@ class SparkCluster:
                 self._start(number)
             self._wait_for(self._count)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for process in (*self._workers.values(), self._master):
             if process is not None:
                 process.end(signal.SIGTERM, STOP_TIMEOUT_S)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 
 from kohort.assignors import GroupView, Member, Plan
 from kohort.assignors.plan import NO_MEMBER
@@ -49,9 +48,7 @@ class JavaPlans:
     def __enter__(self) -> JavaPlans:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -26,7 +26,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, zip_longest
 from math import inf
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.common.errors import WireError
@@ -323,9 +322,7 @@ class FakeBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # Inside
@@ -441,8 +438,6 @@ class FakeBroker:
             case actions.Close(after_work=False):
                 _end(writer, action.reset)
                 return False
-            case _:
-                pass
         if isinstance(action, actions.Instead):
             call = replace(call, request=action.request)
         worked = await HANDLERS[call.api_key].handle(self._work(call), call.request)
@@ -454,8 +449,6 @@ class FakeBroker:
             case actions.Close():
                 _end(writer, action.reset)
                 return False
-            case _:
-                pass
         if worked is None:
             return True
         response = action.change(worked) if isinstance(action, actions.Alter) else worked
@@ -474,11 +467,8 @@ class FakeBroker:
 
     def _work(self, call: Call) -> Work:
         return Work(
-            call, self._cluster, self._versions, self._loop, self._arrived_event, self._wake_fetches, self._tick
+            call, self._cluster, self._versions, self._loop, lambda: self._arrived, self._wake_fetches, self._tick
         )
-
-    def _arrived_event(self) -> asyncio.Event:
-        return self._arrived
 
     def _grow(self, topic: str, partition: int, batches: bytes) -> int:
         grown = self._cluster.topics[topic].partitions[partition]

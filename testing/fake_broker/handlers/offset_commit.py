@@ -12,6 +12,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kohort.protocol.apis.offset_fetch import OffsetFetchRequestTopics
 from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.classic_group import Committed
@@ -53,7 +54,9 @@ def _topic(work: Work, group_id: str, requested: OffsetCommitRequestTopic, error
 
 
 def named(
-    work: Work, requested: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, first_with_ids: int
+    work: Work,
+    requested: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic | OffsetFetchRequestTopics,
+    first_with_ids: int,
 ) -> str | None:
     """The name of a topic in a request, or None if no topic has the id."""
     if work.call.version < first_with_ids:

@@ -20,9 +20,11 @@ from kohort.protocol.apis.offset_fetch import (
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.classic_group import Committed
 from kohort.testing.fake_broker.handler_context import Work
+from kohort.testing.fake_broker.handlers.offset_commit import named
 
 KEY = 9
 VERSIONS = (1, 10)
+FIRST_WITH_IDS = 10
 _NOTHING = Committed(-1, "", -1)
 
 
@@ -75,10 +77,7 @@ def _group(work: Work, requested: OffsetFetchRequestGroup) -> OffsetFetchRespons
 def _topic(
     work: Work, group_id: str, offsets: dict[TopicPartition, Committed], requested: OffsetFetchRequestTopics
 ) -> OffsetFetchResponseTopics:
-    name: str | None = requested.name
-    if work.call.version >= 10:
-        known = work.cluster.topic_by_id(requested.topic_id)
-        name = known.name if known else None
+    name = named(work, requested, FIRST_WITH_IDS)
     partitions = []
     for number in requested.partition_indexes:
         found, error = _NOTHING, int(ErrorCode.UNKNOWN_TOPIC_ID)
