@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import OverflowMethod
 from rich.live import Live
 from rich.table import Table
 
@@ -28,7 +29,7 @@ from kohort.cli.finite_number import finite
 from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
-from kohort.cli.terminal import cell, say
+from kohort.cli.terminal import cell, folding_table, say
 from kohort.cli.timestamps import time_ms
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
@@ -387,8 +388,9 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
     caption = f"{_waiting(waiting)} in {_counted(len(rows), 'partition')}{more}"
     table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
+    whole: OverflowMethod = "fold" if before is None else "ellipsis"  # --watch counts a line for each row
     for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
-        table.add_column(name, justify="left" if name == "partition" else "right")
+        table.add_column(name, justify="left" if name == "partition" else "right", overflow=whole)
     for one in shown:
         was = None if before is None else before.get(one.partition)
         change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
@@ -473,7 +475,7 @@ def _plain(one: Any) -> dict[str, Any]:
 
 
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(*head)
+    table = folding_table(*head)
     for row in rows:
         table.add_row(*map(cell, row))  # names are foreign text
     console().print(table)

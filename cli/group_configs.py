@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
-from kohort.cli.terminal import cell, say
+from kohort.cli.terminal import cell, folding_table, say
 from kohort.common.errors import KohortError
 
 
@@ -34,9 +34,7 @@ def configs(
     if changes:
         say(f"changed {', '.join(sorted(changes))} of {group}")
         return
-    from rich.table import Table
-
-    table = Table("setting", "value")
+    table = folding_table("setting", "value")
     for name, value in sorted(found.items()):
         table.add_row(cell(name), cell(value or "-"))
     console().print(table)

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
-from kohort.cli.terminal import cell
+from kohort.cli.terminal import cell, folding_table
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.spark.checkpoint import finished_offsets
@@ -139,7 +138,7 @@ def _place(text: str) -> TopicPartition:
 
 
 def _show(found: ReadPlan, out: Console) -> None:
-    table = Table("topic", "partition", "start", "stop", "offsets", box=None, pad_edge=False)
+    table = folding_table("topic", "partition", "start", "stop", "offsets", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for one in found:

@@ -1,10 +1,11 @@
 """Escapes untrusted text (names, keys, values, reasons) for the terminal."""
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kohort.common.foreign_text import escaped
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
 
@@ -18,6 +19,16 @@ def markup(text: str) -> str:
     from rich.markup import escape  # rich may be missing when an error with the installation hint is printed
 
     return escape(escaped(text))
+
+
+def folding_table(*heads: str, **how: Any) -> "Table":
+    """Return a table that breaks a long name into lines on a narrow terminal. A table of rich cuts it."""
+    from rich.table import Table
+
+    made = Table(*heads, **how)
+    for column in made.columns:
+        column.overflow = "fold"
+    return made
 
 
 def cell(text: str, *, lines: bool = False) -> "Text":

@@ -4,12 +4,11 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from kohort.admin import TopicDescription
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.deletion import delete_each
-from kohort.cli.terminal import cell, say
+from kohort.cli.terminal import cell, folding_table, say
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 
@@ -31,7 +30,7 @@ def list_(
     if as_json:
         print(json.dumps([_plain(one) for one in found]))
         return
-    table = Table("topic", "partitions", "replicas", "id")
+    table = folding_table("topic", "partitions", "replicas", "id")
     for one in found:
         copies = len(one.partitions[0].replicas) if one.partitions else 0
         table.add_row(cell(one.topic), str(len(one.partitions)), str(copies), str(one.topic_id))
@@ -55,7 +54,7 @@ def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) 
         return
     settings = ", ".join(f"{name}={value}" for name, value in found.configs.items()) or "none of its own"
     say(f"{found.topic} ({found.topic_id}), settings: {settings}")
-    table = Table("partition", "leader", "replicas", "in sync", "first", "end")
+    table = folding_table("partition", "leader", "replicas", "in sync", "first", "end")
     for one, place in zip(found.partitions, places, strict=True):
         row = (one.partition, one.leader, one.replicas, one.in_sync, first.get(place, "-"), last.get(place, "-"))
         table.add_row(*(",".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in row))

@@ -92,7 +92,7 @@ def _figures(outcome: SimulationResult) -> Iterator[tuple[object, ...]]:
 
 def member_table(outcome: SimulationResult) -> Table:
     table = Table(title=outcome.assignor, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("member")
+    table.add_column("member", overflow="fold")
     for column in _MEMBER_COLUMNS:
         table.add_column(column, justify="right")
     for row in rows(outcome):

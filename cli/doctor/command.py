@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
@@ -15,7 +14,7 @@ from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
 from kohort.cli.finite_number import finite
-from kohort.cli.terminal import cell, say
+from kohort.cli.terminal import cell, folding_table, say
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
 
@@ -103,7 +102,7 @@ def _sorted(opinion: Opinion) -> list[Any]:
 def _show(opinion: Opinion) -> None:
     out = console()
     if opinion.findings:
-        table = Table("", "rule", "where", "what", "what to do", show_lines=True)
+        table = folding_table("", "rule", "where", "what", "what to do", show_lines=True)
         for rule, found in _sorted(opinion):
             mark = Text(found.severity, style=STYLES[found.severity])
             table.add_row(mark, rule.name, cell(found.where), cell(found.what), cell(found.do))
@@ -124,7 +123,7 @@ def _list_rules(as_json: bool) -> None:
     if as_json:
         print(json.dumps([{"rule": rule.name, "about": rule.about} for rule in RULES]))
         return
-    table = Table("rule", "satisfied if")
+    table = folding_table("rule", "satisfied if")
     for rule in RULES:
         table.add_row(rule.name, rule.about)
     console().print(table)

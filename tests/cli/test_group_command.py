@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kohort.assignors.range import RangeAssignor
+from kohort.cli import connection_options
 from kohort.cli.group import _from_file
 from kohort.cli.main import main
 from kohort.common import KohortError, TopicPartition
@@ -45,6 +46,30 @@ def committed(broker: SelectedBroker, topic: str, unique: Callable[[str], str]) 
         consumer.assign([TopicPartition(topic, 0)])
         consumer.commit({TopicPartition(topic, 0): 5})
     return group
+
+
+def test_a_narrow_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(connection_options, "PIPE_WIDTH", 60)
+    topic, group, instance = "t" * 90, "g" * 90, "x" * 90
+    with (
+        FakeBroker(topics={topic: 1}) as fake,
+        Consumer(fake.bootstrap, group=group, group_instance_id=instance) as consumer,
+    ):
+        fake.produce(topic, 0, [(None, b"v")])
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        consumer.commit({TopicPartition(topic, 0): 0})
+        for typed, letter in (
+            (("topic", "list"), "t"),
+            (("group", "list"), "g"),
+            (("group", "describe", group), "x"),
+            (("group", "lag", group), "t"),
+            (("plan", "--topic", topic), "t"),
+        ):
+            assert main([*typed, "-b", fake.bootstrap]) == 0
+            printed = capsys.readouterr().out
+            assert printed.count(letter) >= 90, typed
+            assert "…" not in printed, typed
 
 
 @pytest.mark.broker
