@@ -77,8 +77,12 @@ def drawing(rebalances: Sequence[RebalanceRecord], now: float) -> RenderableType
     rows: list[RenderableType] = []
     if len(rebalances) > len(shown):
         rows.append(Text(f"({len(rebalances) - len(shown)} earlier rebalances are not shown)", style="dim"))
+    before = shown[0]
     for each in shown:
+        if each.started_at < before.started_at:
+            rows.append(Text("another process, with times of its own", style="dim"))
         rows += _rows(each, now, longest_s)
+        before = each
     return Group(*rows)
 
 
@@ -157,7 +161,7 @@ def _rows(each: RebalanceRecord, now: float, longest_s: float) -> Iterable[Rende
 
 def _ended(each: RebalanceRecord) -> str:
     if each.outcome is None:
-        return "under way"
+        return "under way" if each.ended_at is None else "the process ended"
     if each.outcome is not MemberState.STABLE:
         return str(each.outcome.value)
     role = ", leader" if each.leader else ""

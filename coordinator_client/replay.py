@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Any
@@ -212,28 +213,59 @@ class _Play:
 
 def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     """Every request of the group's protocol on the tape, compared. Raises NoMember, or what its assignors raise."""
-    taped = list(frames)
-    yield from _steps(_begun(taped, get), taped)
+    for taped in _processes(frames):
+        yield from _steps(_begun(taped, get), taped)
 
 
 def rebalances_on(frames: Iterable[Taped]) -> tuple[RebalanceRecord, ...]:
     """The rebalances of the member on the tape, times in seconds of the tape.
 
-    The last one may still be under way. Its hooks are not on the tape: those phases take no time here. Its assignors
-    need not be installed: one that is not is taken for cooperative if the member sent its owned partitions in the join.
+    If other processes have appended to the tape, theirs follow, with times of their own. A rebalance in which a process
+    ended has no outcome. The last one may still be under way. Its hooks are not on the tape: those phases take no time
+    here. Its assignors need not be installed: one that is not is taken for cooperative if the member sent its owned
+    partitions in the join.
     Raises NoMember.
     """
-    taped = list(frames)
-    play = _begun(taped, lambda name: _installed_or_not(name, taped))
-    for _ in _steps(play, taped):
-        pass
-    return play.member.timeline.rebalances
+    found: list[RebalanceRecord] = []
+    ended = 0.0
+    for taped in _processes(frames):
+        found[-1:] = [_closed(one, ended) for one in found[-1:]]
+        play = _begun(taped, partial(_installed_or_not, taped=taped))
+        for _ in _steps(play, taped):
+            pass
+        found += play.member.timeline.rebalances
+        ended = taped[-1].time_s
+    return tuple(found)
+
+
+def _closed(rebalance: RebalanceRecord, ended_at: float) -> RebalanceRecord:
+    """The last rebalance of a process, with the time at which the process ended if it was under way."""
+    if rebalance.ended_at is not None:
+        return rebalance
+    phases = (one if one.ended_at is not None else one._replace(ended_at=ended_at) for one in rebalance.phases)
+    return rebalance._replace(ended_at=ended_at, phases=tuple(phases))
+
+
+def _processes(frames: Iterable[Taped]) -> list[list[Taped]]:
+    """The frames of each process that has joined a group. Raises NoMember if there is none."""
+    found: list[list[Taped]] = [[]]
+    sent: dict[int, int] = {}
+    for each in frames:
+        if each.direction == "request":
+            # In a connection they grow. A lower one begins another process.
+            if each.correlation_id <= sent.get(each.connection, -1):
+                found.append([])
+                sent = {}
+            sent[each.connection] = each.correlation_id
+        found[-1].append(each)
+    joined = [taped for taped in found if next(_joins(taped), None) is not None]
+    if not joined:
+        raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
+    return joined
 
 
 def _begun(taped: list[Taped], assignor: Callable[[str], Assignor]) -> _Play:
-    join = next(_joins(taped), None)
-    if join is None:
-        raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
+    join = next(_joins(taped))
     assignors = [assignor(protocol.name) for protocol in join.protocols]
     play = _Play(ClassicMember(_settings(join, _heartbeat_interval_ms(taped)), assignors), taped)
     play.member.step(Subscribed(_subscription(join)), taped[0].time_s)

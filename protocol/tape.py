@@ -94,8 +94,9 @@ def _check(taped: Taped) -> None:
         raise ValueError(f"unknown API {taped.api!r}")
     if taped.direction not in get_args(Direction):
         raise ValueError(f"{taped.direction!r} is not a direction")
-    if not isinstance(taped.version, int) or not isinstance(taped.time_s, int | float):
-        raise TypeError("version and time_s must be numbers")
+    whole = (taped.connection, taped.version, taped.correlation_id)
+    if not all(isinstance(one, int) for one in whole) or not isinstance(taped.time_s, int | float):
+        raise TypeError("connection, version, correlation_id and time_s must be numbers")
     if len(taped.frame) < _LEAST_BYTES:
         raise ValueError(f"a frame of {len(taped.frame)} bytes")
 

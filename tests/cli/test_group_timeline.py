@@ -96,6 +96,16 @@ def test_one_under_way_lasts_until_now_and_an_empty_history_says_so() -> None:
     assert shown((), 0.0) == "no rebalance yet\n"
 
 
+def test_the_rebalances_of_another_process_are_set_apart() -> None:
+    cut = REPORTED._replace(outcome=None)
+    other = REPORTED._replace(started_at=0.5, ended_at=0.75)
+    heads = [line for line in shown((REPORTED, cut, other), 9.0).splitlines() if not line.startswith(" ")]
+    assert heads[0].startswith("+2.000 s")
+    assert heads[1].endswith("->  the process ended  1.500 s")
+    assert heads[2] == "another process, with times of its own"
+    assert heads[3].startswith("+0.500 s")
+
+
 def test_only_the_newest_are_drawn_and_the_rest_is_counted() -> None:
     text = shown((REPORTED,) * 40, 9.0)
     assert text.startswith("(10 earlier rebalances are not shown)")

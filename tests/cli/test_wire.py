@@ -206,6 +206,8 @@ def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path
     "change",
     [
         {"api": "OfTomorrow"},
+        {"connection": "first"},
+        {"correlation_id": [1]},
         {"api": 12},
         {"version": "3"},
         {"direction": "up"},

@@ -75,6 +75,28 @@ def test_a_replay_shows_the_first_request_that_differs(tmp_path: Path) -> None:
     assert step.difference == "the member sends no such request", "it has not found its coordinator yet"
 
 
+def test_each_process_that_appended_to_a_tape_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "life.tape"
+    with FakeBroker(topics={"t": 1}) as fake:
+        for group in ("first", "second"):
+            with Consumer(fake.bootstrap, group=group, tape=str(path)) as consumer:
+                consumer.subscribe(["t"])
+                while not consumer.assignment:
+                    consumer.poll(0.1)
+    frames = list(tape.read(path.read_text().splitlines()))
+    assert [step.difference for step in replay(frames) if step.difference] == []
+    assert [one.cause.reason.name for one in rebalances_on(frames)] == ["FIRST_JOIN", "CLOSED"] * 2
+    joins, begins = (
+        [number for number, each in enumerate(frames) if (each.direction, each.api) == ("request", api)]
+        for api in ("JoinGroup", "ApiVersions")
+    )
+    killed = frames[joins[0]]
+    second = max(number for number in begins if frames[number].connection == 1)
+    cut, *others = rebalances_on([*frames[: joins[0] + 1], *frames[second:]])
+    assert (cut.outcome, cut.ended_at, cut.phases[-1].ended_at) == (None, killed.time_s, killed.time_s)
+    assert [one.cause.reason.name for one in others] == ["FIRST_JOIN", "CLOSED"]
+
+
 @pytest.mark.broker
 def test_a_life_in_a_group_is_on_the_tape(broker: RealBroker, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "life.tape"
