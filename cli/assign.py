@@ -168,7 +168,8 @@ def _document(
         try:
             document = parsed_json(file.read_bytes())
         except (OSError, ValueError) as error:
-            raise AssignorError(f"cannot read a group: {error}", file=file) from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise AssignorError(f"cannot read a group: {why}", file=file) from error
         from_json(document)
         return document, document.get("assignor")
     if group is not None:

@@ -183,7 +183,7 @@ def main(
 
                 found = asyncio.run(judged())
         except SelectionError as error:
-            raise typer.BadParameter(str(error), param_hint="--only") from None
+            raise typer.BadParameter(str(error), param_hint="--only, --skip") from None
         except KohortError as error:  # also of the brokers of --start
             raise _not_judged(error) from None
         if as_json:

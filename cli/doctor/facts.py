@@ -147,7 +147,8 @@ class Case:
         try:
             text = self._tape.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise KohortError(f"cannot read the tape: {error}", path=self._tape) from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise KohortError(f"cannot read the tape: {why}", path=self._tape) from None
         return list(tape.read(text.rpartition("\n")[0].splitlines()))
 
     @fact

@@ -29,6 +29,13 @@ def test_the_error_of_an_authority_names_its_file(
     assert f"path={file}" in errors
 
 
+def test_a_wrong_selection_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "-b", "localhost:1", "--skip", "D1,none"]) == 2
+    errors = capsys.readouterr().err
+    assert "--skip" in errors
+    assert "no check matches 'none'" in errors
+
+
 def test_a_report_without_a_file_name_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     code, errors = run(capsys, "--output", "", "--report", "json")
     assert code == 2
