@@ -68,7 +68,7 @@ def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
 def test_our_errors_are_one_line_and_a_traceback_only_with_debug(
     command: types.ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def app(args: list[str], prog_name: str) -> None:
+    def app(args: list[str], prog_name: str, **settings: object) -> None:
         raise KohortError("it broke", hint="mend it", topic="t")
 
     command.app = app  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def test_our_errors_are_one_line_and_a_traceback_only_with_debug(
 def test_arguments_and_exit_code_pass_through(command: types.ModuleType) -> None:
     seen: list[tuple[list[str], str]] = []
 
-    def app(args: list[str], prog_name: str) -> None:
+    def app(args: list[str], prog_name: str, **settings: object) -> None:
         seen.append((args, prog_name))
         sys.exit(5)
 
