@@ -40,11 +40,13 @@ class ShareHeartbeats:
     def poll(self, now: float) -> PollResult:
         """Return the heartbeat that is due."""
         member, group = self.member, self._context.config.group
+        if member.end_late_leave(now):
+            self._context.updated()
         if member.state in (ShareState.OUT, ShareState.FAILED):
             return PollResult((), None)
         coordinator = self._coordinators.of(CoordinatorKind.GROUP, group, now)
         if coordinator is None:
-            return PollResult((), earliest(now, self._coordinators.next_poll_at()))
+            return PollResult((), earliest(now, (*self._coordinators.next_poll_at(), member.leave_by)))
         due = member.next_request(now)
         if due is None:
             return PollResult((), member.next_poll_at())

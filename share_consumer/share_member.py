@@ -22,6 +22,8 @@ from kohort.share_consumer.states import TRANSITIONS, ShareState, ShareTrigger
 JOIN, LEAVE = 0, -1
 FIRST_ASSIGNMENT_S: Final = 0.25
 """The first delay of a heartbeat while the assignment is empty. Share partitions are initialized after the join."""
+LEAVE_PATIENCE_S: Final = 2.0
+"""Maximum time (s) of a leave after a leave had no response. All brokers may be down."""
 
 Assignment = Mapping[UUID, tuple[int, ...]]
 
@@ -76,7 +78,8 @@ class ShareMember:
         self._due = NEVER
         self._empty_s = FIRST_ASSIGNMENT_S
         self._polled_at = 0.0
-        self._leave_owed = False
+        self._leave_at: float | None = None  # when a leave is due
+        self.leave_by = NEVER  # when a leave without a response ends
 
     # --- subscription and polls
 
@@ -97,7 +100,8 @@ class ShareMember:
         self.topics = frozenset()
         if self.state is ShareState.STABLE or (self.state is ShareState.JOINING and self._in_flight):
             self._to(ShareTrigger.MUST_LEAVE)
-            self._leave_owed, self._in_flight, self._due = True, False, 0.0
+            self._leave_at, self.leave_by = 0.0, NEVER
+            self._in_flight, self._due = False, 0.0
         elif self.state in (ShareState.JOINING, ShareState.STALLED):
             self._to(ShareTrigger.LEFT)
 
@@ -117,12 +121,12 @@ class ShareMember:
         """The heartbeat that is due, with the serial number for its outcome; None if none is due."""
         in_group = self.state in (ShareState.JOINING, ShareState.STABLE)
         if in_group and now >= self._polled_at + self.settings.max_poll_interval_s:
-            self._leave_owed = self.state is ShareState.STABLE or self._in_flight
+            self._leave_at = 0.0 if self.state is ShareState.STABLE or self._in_flight else None
             self._in_flight = False
             self.assignment = {}
             self._to(ShareTrigger.STALLED)
-        if self._leave_owed:
-            self._leave_owed = False
+        if self._leave_at is not None and now >= self._leave_at:
+            self._leave_at = None
             return self._sent(LEAVE, whole=False)
         if not in_group or self.state is ShareState.STALLED or self._in_flight or now < self._due_at():
             return None
@@ -144,8 +148,10 @@ class ShareMember:
 
     def next_poll_at(self) -> float | None:
         """The time (monotonic s) to call `next_request` again if nothing happens."""
-        if self._leave_owed:
-            return 0.0
+        if self.state is ShareState.LEAVING:
+            return self.leave_by if self._leave_at is None else min(self._leave_at, self.leave_by)
+        if self._leave_at is not None:
+            return self._leave_at
         if self.state not in (ShareState.JOINING, ShareState.STABLE):
             return None
         stalled_at = self._polled_at + self.settings.max_poll_interval_s
@@ -158,7 +164,13 @@ class ShareMember:
 
     def on_response(self, serial: int, response: ShareGroupHeartbeatResponse, sent_at: float, now: float) -> bool:
         """Handle a response. Returns True if the coordinator must be looked up again."""
-        if serial != self._serial or not self._ended():
+        if serial != self._serial:
+            return False
+        action = ACTIONS.get(response.error_code)
+        if self._leaves and action in (HeartbeatAction.LOOK_UP, HeartbeatAction.RETRY):
+            self._leave_again(now)
+            return True
+        if not self._ended():
             return False
         if response.error_code:
             return self._on_error(response, now)
@@ -179,8 +191,32 @@ class ShareMember:
 
     def on_failure(self, serial: int, now: float) -> None:
         """Handle a request without a response."""
-        if serial == self._serial and self._ended():
+        if serial != self._serial:
+            return
+        if self._leaves:
+            self.leave_by = min(self.leave_by, now + LEAVE_PATIENCE_S)
+            self._leave_again(now)
+        elif self._ended():
             self._again(now)
+
+    def end_late_leave(self, now: float) -> bool:
+        """End a leave that had no response in time. Returns True if there was one."""
+        is_late = self.state is ShareState.LEAVING and now >= self.leave_by
+        if is_late:
+            self._leave_at = None
+            self._serial += 1  # else its late response could count as that of a join
+            self._ended()
+        return is_late
+
+    @property
+    def _leaves(self) -> bool:
+        """True if the member leaves, and does not join again after that."""
+        return self.state is ShareState.LEAVING and not self.topics
+
+    def _leave_again(self, now: float) -> None:
+        self._in_flight = False
+        self._attempts = self._attempts.failed(now, self._backoff, self._chance())
+        self._leave_at = self._attempts.not_before
 
     def fail(self, error: KohortError) -> None:
         """A fatal error ends the membership."""

@@ -32,7 +32,8 @@ class ShareState(Enum):
     Nothing more is sent until the next poll."""
 
     LEAVING = "leaving the group"
-    """ShareGroupHeartbeat with epoch -1 is due or in flight. Any outcome ends it, also an error."""
+    """ShareGroupHeartbeat with epoch -1 is due or in flight. A response ends it, also an error. If the coordinator
+    moves, or its connection ends, it is sent again."""
 
     FAILED = "stopped by an error"
     """A fatal error. Every poll raises it. Nothing is sent. Nothing leads out."""

@@ -313,12 +313,17 @@ class ClassicMember(MemberBase):
         self._topics.learn(event)
         self._leadership.look_again()
 
+    def _on_left(self, event: ev.LeaveGroupResponded) -> None:
+        if self._in_flight.complete(event.serial) is not None:
+            response = event.response
+            self._link.on_left(response.error_code, *(member.error_code for member in response.members))
+
     HANDLERS = {
         **COMMON_HANDLERS,
         ev.JoinGroupResponded: lambda member, event: member._gathering.on_joined(event),
         ev.SyncGroupResponded: lambda member, event: member._gathering.on_synced(event),
         ev.HeartbeatResponded: lambda member, event: member._heartbeat.on_response(event),
-        ev.LeaveGroupResponded: lambda member, event: member._membership.on_left(event),
+        ev.LeaveGroupResponded: _on_left,
         ev.RebalanceEnforced: _on_rebalance_enforced,
         TopicsChanged: _on_topics_changed,
         ev.LagKnown: lambda member, event: member._planning.on_backlog(event),

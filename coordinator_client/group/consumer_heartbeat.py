@@ -200,7 +200,7 @@ class ConsumerHeartbeat(Heartbeats):
             return
         response = event.response
         if self._tracker.state is MemberState.LEAVING:
-            self._membership.left(response.error_code)
+            self._link.on_left(response.error_code)
             return
         if self._releasing:
             self._released(response.error_code)

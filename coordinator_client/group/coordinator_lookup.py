@@ -4,12 +4,18 @@ A lost coordinator does not affect the membership: generation and partitions sta
 in flight to it are void.
 """
 
+from math import inf
 from typing import Final
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError
+from kohort.coordinator_client.group.error_actions import (
+    COORDINATOR_MOVES,
+    REACTIONS,
+    ErrorAction,
+    GroupProtocolError,
+)
 from kohort.coordinator_client.group.member_context import HEARTBEAT_APIS, LEAVE_APIS, MemberComponent, MemberContext
-from kohort.coordinator_client.group.membership import Membership
+from kohort.coordinator_client.group.membership import LEAVE_PATIENCE_S, Membership
 from kohort.coordinator_client.group.states import IN_GROUP, CoordinatorState, MemberState
 from kohort.network.find_coordinator import CoordinatorKind, CoordinatorNode, find_coordinator
 from kohort.network.requests import Endpoint
@@ -21,7 +27,7 @@ SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
 
 
 class CoordinatorLink(MemberComponent):
-    """Keeps the coordinator known to a member that is in the group, or is about to join it."""
+    """Keeps the coordinator known to a member that is in the group, or is about to join or to leave it."""
 
     def __init__(self, shared: MemberContext, membership: Membership) -> None:
         super().__init__(shared)
@@ -29,7 +35,7 @@ class CoordinatorLink(MemberComponent):
 
     @property
     def needed(self) -> bool:
-        return self._membership.fatal is None and self._tracker.state in IN_GROUP
+        return self._membership.owes_leave or (self._membership.fatal is None and self._tracker.state in IN_GROUP)
 
     def find(self) -> None:
         """Send a FindCoordinator, if it is needed and due."""
@@ -68,8 +74,11 @@ class CoordinatorLink(MemberComponent):
         if failures & (failures - 1) == 0:  # 1, 2, 4, 8, ...: visible, but without flooding the log
             self._tracker.notice("coordinator_missing", f"no coordinator after {failures} attempts: {why}")
 
-    def gone(self, why: str) -> None:
-        """Find the coordinator again. The membership is unaffected: same generation, same partitions."""
+    def gone(self, why: str, *, leave_patience_s: float = LEAVE_PATIENCE_S) -> None:
+        """Find the coordinator again. The membership is unaffected: same generation, same partitions.
+
+        `leave_patience_s`: the maximum time (s) of a leave from now on.
+        """
         if self._coordinator.state is not CoordinatorState.KNOWN:
             return
         self._coordinator.gone(self._tracker.now)
@@ -77,9 +86,16 @@ class CoordinatorLink(MemberComponent):
         self._tracker.notice("coordinator_gone", why)
         self._in_flight.cancel(*HEARTBEAT_APIS)
         if self._tracker.state is MemberState.LEAVING:
-            self._membership.left()
+            self._membership.leave_later(leave_patience_s)
         elif self._in_flight.is_in_flight("JoinGroup") or self._in_flight.is_in_flight("SyncGroup"):
             self._membership.join_again(why)
+
+    def on_left(self, *codes: int) -> None:
+        """Handle the response to a leave. A coordinator that moves has not carried it out."""
+        if codes[0] in COORDINATOR_MOVES and self._coordinator.state is CoordinatorState.KNOWN:
+            self.gone(f"the leave: {error_name(codes[0])}", leave_patience_s=inf)
+        else:
+            self._membership.left(*codes)
 
     def on_disconnected(self, event: ev.Disconnected) -> None:
         known = self._coordinator.coordinator

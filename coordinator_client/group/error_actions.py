@@ -108,7 +108,12 @@ REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
         ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
     },
 }
-"""API -> error code -> reaction. LeaveGroup has no row: any response, also with an error, ends the leave."""
+"""API -> error code -> reaction. LeaveGroup has no row: a response ends the leave, unless the coordinator moves."""
+
+COORDINATOR_MOVES: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""Codes after which a leave is sent again, to the coordinator that is found then."""
 
 
 class GroupRefused(BrokerError):

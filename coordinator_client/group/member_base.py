@@ -88,6 +88,8 @@ class MemberBase(MemberComponent):
         self._in_flight.on_result(getattr(event, "serial", None))
         if self._tracker.state is not MemberState.CLOSED:
             self.HANDLERS[type(event)](self, event)
+        elif isinstance(event, ev.HookDone):
+            self._membership.leave_after_close()
 
     def ready(self, now: float) -> Ready:
         """The work that is due at `now`. Drains: sends, notices and commit orders are given once."""
@@ -206,6 +208,7 @@ class MemberBase(MemberComponent):
 
     def _turn__leaving(self) -> bool:
         if self._tracker.now < self._membership.leave_deadline:
+            self._membership.repeat_leave()
             return False
         self._membership.left()
         return True

@@ -22,7 +22,7 @@ from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.error_actions import REFUSED_FIELDS, GroupRefused, fatal_error
-from kohort.coordinator_client.group.events import HookDone, LeaveGroupResponded
+from kohort.coordinator_client.group.events import HookDone
 from kohort.coordinator_client.group.member_context import (
     HEARTBEAT_APIS,
     LEAVE_APIS,
@@ -104,6 +104,9 @@ LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 JOIN_PATIENCE_S: Final = 2.0
 """Maximum wait (s) of a leave for the member id in the response to a first join."""
 
+LEAVE_PATIENCE_S: Final = 2.0
+"""Maximum time (s) of a leave after the connection to the coordinator has ended. All brokers may be down."""
+
 
 class AfterRevocation(Enum):
     """The next step after the revocation."""
@@ -134,6 +137,7 @@ class Membership(MemberComponent):
         self.after_revocation = AfterRevocation.REJOIN
         self.rejoin: RebalanceCause | None = None
         self._leave_reason = ""
+        self._pending_leave: tuple[str, Any] | None = None  # the API and request, until there is a response
         self.leave_deadline = inf
         self.closing: float | None = None
         self.fatal: KohortError | None = None
@@ -479,17 +483,18 @@ class Membership(MemberComponent):
         The first response to a dynamic member has its id (KIP-394). The coordinator ends no rebalance until a member
         with such an id joins or leaves, or until its session timeout.
         """
+        self._pending_leave = None
         joins = self._settings.leaves and not self.identity.member_id and self._in_flight.is_in_flight("JoinGroup")
         if joins and self._coordinator.coordinator is not None:
             deadline = self._tracker.now + JOIN_PATIENCE_S
             self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
             return
-        goodbye = self._goodbye(self._leave_reason)
+        self._pending_leave = self._goodbye(self._leave_reason)
         self._drop()
-        if goodbye is None:
+        if self._pending_leave is None:
             self.left()
             return
-        self.send(*goodbye, self._settings.request_timeout_ms)
+        self.repeat_leave()
         deadline = self._tracker.now + self._settings.request_timeout_ms / 1000
         self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
 
@@ -498,17 +503,31 @@ class Membership(MemberComponent):
         self.assign_member_id(member_id)
         self._send_leave()
 
-    def on_left(self, event: LeaveGroupResponded) -> None:
-        """A LeaveGroup response arrived."""
-        if self._in_flight.complete(event.serial) is not None:
-            self.left(event.response.error_code, *(member.error_code for member in event.response.members))
+    @property
+    def owes_leave(self) -> bool:
+        """True if a leave has no response yet."""
+        return self._tracker.state is MemberState.LEAVING and self._pending_leave is not None
+
+    def repeat_leave(self) -> None:
+        """Send the leave, unless it is in flight or there is no coordinator."""
+        in_flight = any(map(self._in_flight.is_in_flight, LEAVE_APIS))
+        if self._pending_leave is not None and not in_flight and self._coordinator.coordinator is not None:
+            self.send(*self._pending_leave, self._settings.request_timeout_ms)
+
+    def leave_later(self, patience_s: float) -> None:
+        """The coordinator is lost. The leave is sent to the next one, if that is found in this time (s)."""
+        if self._pending_leave is None:
+            self.left()
+            return
+        self._in_flight.cancel(*LEAVE_APIS)
+        self.leave_deadline = min(self.leave_deadline, self._tracker.now + patience_s)
 
     def left(self, *codes: int) -> None:
         """The leave is settled or no longer waited for. An error code in its response is only noticed."""
         if any(codes):
             self._tracker.notice("leave_failed", f"the leave: {error_name(next(code for code in codes if code))}")
         self._in_flight.cancel("JoinGroup", *LEAVE_APIS)
-        self.leave_deadline = inf
+        self._pending_leave, self.leave_deadline = None, inf
         self._tracker.transition(Trigger.LEFT)
         self._finish()
 
@@ -519,9 +538,16 @@ class Membership(MemberComponent):
     def shut(self, why: str) -> None:
         """The deadline of close has come: end in any state."""
         self._tracker.notice("close_late", why)
-        if not self._owned.callback_running:  # a hook that runs may be writing what the next owner reads
-            self._leave_unawaited(why)
+        self._pending_leave = self._goodbye(why)
         self._drop()
+        if not self._owned.callback_running:
+            self.leave_after_close()
         self._owned.hook = None
         self._owned.drop(self._owned.assignment)
         self._tracker.transition(Trigger.CLOSED)
+
+    def leave_after_close(self) -> None:
+        """Leave without a wait, once no hook runs: it may be writing what the next owner of the partitions reads."""
+        if self._pending_leave is not None:
+            self.send(*self._pending_leave, self._settings.request_timeout_ms, awaited=False)
+            self._pending_leave = None

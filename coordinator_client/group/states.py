@@ -82,8 +82,8 @@ class MemberState(Enum):
     others take over. Nothing is sent until the next poll, which calls `on_lost` first."""
 
     LEAVING = "leaving the group"
-    """LeaveGroup is in flight after unsubscribe or close. Any response ends it, also an error, and the deadline
-    does."""
+    """LeaveGroup is in flight after unsubscribe or close. A response ends it, also an error, and the deadline does. If
+    the coordinator moves, LeaveGroup is sent again."""
 
     FAILED = "stopped by an error"
     """A fatal error (no permission, fenced, inconsistent protocols, ...). Every poll raises it. Nothing is sent. Ends

@@ -18,12 +18,15 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer
 from kohort.coordinator_client.consumer_settings import GroupProtocol
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.hooks import RebalanceHooks, Revoked
 from kohort.network import event_loop, network_client
 from kohort.network.event_loop import EventLoop, Turned
 from kohort.network.network_client import Driver
 from kohort.network.promise import Flag
+from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.share_consumer import ShareConsumer
-from kohort.testing.fake_broker import FakeBroker
+from kohort.testing.fake_broker import Action, Call, Close, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, poll_until, wait_until
 from tests.interrupts import Interrupt
 
@@ -182,3 +185,51 @@ def test_a_close_without_time_leaves_the_group(protocol: GroupProtocol) -> None:
         consumer.close(0)
         group = fake.group if protocol == "classic" else fake.consumer_group
         wait_until(lambda: not group("g").members)
+
+
+class Outlives(RebalanceHooks):
+    """Its `on_revoked` ends after the time-out of `close`, as the member's state shows."""
+
+    consumer: Consumer
+
+    def on_revoked(self, event: Revoked) -> None:
+        core = self.consumer._session.core
+        wait_until(lambda: core.view is not None and core.view.state is MemberState.CLOSED)
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_close_whose_hook_outlives_it_leaves_the_group(protocol: GroupProtocol) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        consumer, hooks = Consumer(fake.bootstrap, group="g", protocol=protocol), Outlives()
+        hooks.consumer = consumer
+        consumer.subscribe(["topic"], hooks=hooks)
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        consumer.close(0.2)
+        if protocol == "classic":
+            assert fake.calls_of("LeaveGroup")
+        else:
+            request = fake.calls_of("ConsumerGroupHeartbeat")[-1].request
+            assert isinstance(request, ConsumerGroupHeartbeatRequest)
+            assert request.member_epoch == -1
+
+
+@pytest.mark.proves("B-36", "E-06")
+@pytest.mark.parametrize(("protocol", "api"), [("classic", "LeaveGroup"), ("consumer", "ConsumerGroupHeartbeat")])
+@pytest.mark.parametrize("meets", ["NOT_COORDINATOR", "the end of the connection"])
+def test_a_leave_reaches_a_coordinator_that_moves(protocol: GroupProtocol, api: str, meets: str) -> None:
+    with FakeBroker(nodes=2, topics={"topic": 1}) as fake:
+        consumer = Consumer(fake.bootstrap, group="g", protocol=protocol)
+        consumer.subscribe(["topic"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+
+        def move(call: Call) -> Action:
+            if call.node == 2 or getattr(call.request, "member_epoch", -1) >= 0:
+                return None
+            fake.move_coordinator("g", 2)
+            return Close() if meets == "the end of the connection" else None
+
+        fake.control(api, move)
+        consumer.close()
+        group = fake.group if protocol == "classic" else fake.consumer_group
+        assert not group("g").members

@@ -188,6 +188,62 @@ def test_leave_is_sent_at_once_even_with_a_heartbeat_in_flight_and_any_outcome_e
     assert hand.member.state is ShareState.OUT
 
 
+@pytest.mark.proves("SH-21")
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_leave_is_sent_again_if_the_coordinator_moves(code: int) -> None:
+    hand = joined()
+    hand.member.leave()
+    assert hand.fail(code), "the coordinator is looked up"
+    assert (hand.none_due(), hand.member.state) == (True, ShareState.LEAVING)
+    due = hand.member.next_poll_at()
+    assert due is not None
+    hand.now = due
+    serial, request = hand.request()
+    assert request.member_epoch == -1
+    hand.respond(serial, member_epoch=-1)
+    assert hand.member.state is ShareState.OUT
+
+
+@pytest.mark.proves("SH-21")
+def test_a_leave_without_a_response_is_sent_again_for_a_while() -> None:
+    """All brokers may be down."""
+    hand, sent = joined(), 0
+    hand.member.leave()
+    until = hand.now + 2
+    while not hand.member.end_late_leave(hand.now):
+        serial, _request = hand.request()
+        sent += 1
+        hand.member.on_failure(serial, hand.now)
+        due = hand.member.next_poll_at()
+        assert due is not None
+        hand.now = min(due, hand.member.leave_by)
+    assert (hand.member.state, hand.now, hand.none_due()) == (ShareState.OUT, until, True)
+    assert sent > 2
+
+
+def test_the_late_response_to_a_leave_that_was_given_up_is_not_that_of_a_join() -> None:
+    hand = joined()
+    hand.member.leave()
+    serial, _request = hand.request()
+    hand.member.on_failure(serial, hand.now)
+    hand.pass_s(1)
+    serial, _request = hand.request()
+    hand.subscribe("other")
+    hand.pass_s(1)
+    assert hand.member.end_late_leave(hand.now)
+    hand.respond(serial, member_epoch=-1)
+    assert hand.request()[1].member_epoch == 0
+
+
+def test_a_subscription_during_a_leave_that_meets_a_moving_coordinator_joins_at_once() -> None:
+    hand = joined()
+    hand.member.leave()
+    serial, _request = hand.request()
+    hand.subscribe("other")
+    hand.respond(serial, error_code=ErrorCode.NOT_COORDINATOR)
+    assert hand.request()[1].member_epoch == 0
+
+
 def test_a_member_that_never_joined_leaves_without_a_request() -> None:
     hand = Hand()
     hand.subscribe("work")

@@ -892,6 +892,20 @@ def test_a_static_member_leaves_for_a_while_by_default(leave_on_close: bool | No
     assert (rig.report.member_epoch, rig.report.instance_id) == (epoch, "i-1")
 
 
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_leave_is_sent_again_if_the_coordinator_moves(code: int) -> None:
+    rig = stable()
+    rig.post(ev.CloseRequested(rig.now + 30))
+    rig.run_hook()
+    rig.coordinator_responds(code)
+    assert rig.state == "LEAVING"
+    rig.found(node=2, host="two")
+    assert (rig.report.member_epoch, rig.report.member_id, rig.waiting(API).to.node_id) == (-1, MEMBER_ID, 2)
+    rig.coordinator_responds(epoch=-1)
+    assert rig.state == "CLOSED"
+
+
 @pytest.mark.proves("S-13")
 def test_a_handler_that_takes_too_long_leaves_and_finds_its_partitions_lost() -> None:
     rig = stable(max_poll_interval_ms=10_000)

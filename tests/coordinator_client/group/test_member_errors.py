@@ -367,8 +367,8 @@ def test_sync_under_another_protocol_is_fatal(response: dict[str, str]) -> None:
 
 
 @pytest.mark.proves("E-06")
-@pytest.mark.parametrize(("code", "member_code"), [(16, 0), (0, 25), (30, 0)])
-def test_any_response_to_a_leave_ends_it(code: int, member_code: int) -> None:
+@pytest.mark.parametrize(("code", "member_code"), [(0, 25), (30, 0)])
+def test_an_error_of_a_leave_ends_it(code: int, member_code: int) -> None:
     rig = Rig()
     rig.reach_stable(())
     rig.post(ev.CloseRequested(rig.now + 5))
@@ -376,6 +376,42 @@ def test_any_response_to_a_leave_ends_it(code: int, member_code: int) -> None:
     rig.left(code, member_code)
     assert rig.state == "CLOSED"
     assert "leave_failed" in rig.kinds
+
+
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_leave_is_sent_again_if_the_coordinator_moves(code: int) -> None:
+    rig = Rig()
+    rig.reach_stable(())
+    rig.post(ev.CloseRequested(rig.now + 5))
+    rig.left(code)
+    assert rig.state == "LEAVING"
+    rig.found(node=2, host="two")
+    first, again = (send for send in rig.sends if send.api == "LeaveGroup")
+    assert again.request == first.request
+    assert again.to is not None
+    assert again.to.node_id == 2
+    rig.left()
+    assert rig.state == "CLOSED"
+
+
+@pytest.mark.proves("E-06")
+def test_a_leave_is_sent_again_with_growing_delays_until_the_time_of_close_is_over() -> None:
+    rig = Rig(retry_backoff_ms=1_000, retry_backoff_ms_max=1_000)
+    rig.reach_stable(())
+    rig.post(ev.CloseRequested(rig.now + 5))
+    until, searches = rig.now + 5, len(rig.requested("FindCoordinator"))
+    rig.left(14)
+    while rig.state == "LEAVING":
+        if len(rig.requested("FindCoordinator")) > searches:
+            searches += 1
+            rig.found()
+            rig.left(14)
+        else:
+            assert rig.ready.wake_at is not None
+            rig.after(rig.ready.wake_at - rig.now)
+    assert (rig.state, rig.now) == ("CLOSED", until)
+    assert 5 <= len(rig.requested("LeaveGroup")) <= 7
 
 
 @pytest.mark.proves("E-06")

@@ -191,10 +191,40 @@ def test_close_without_a_coordinator_does_not_wait_for_one(state: str) -> None:
 
 
 @pytest.mark.proves("E-06")
-def test_a_leave_whose_connection_breaks_is_over() -> None:
+def test_a_leave_whose_connection_breaks_is_sent_to_the_next_coordinator() -> None:
     rig = walk_to("LEAVING")
     rig.cut("LeaveGroup")
+    rig.found(node=2, host="two")
+    assert (rig.state, rig.waiting("LeaveGroup").to.node_id) == ("LEAVING", 2)
+    rig.left()
     assert rig.state == "OUT"
+
+
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("found", [False, True])
+def test_a_leave_whose_connection_breaks_is_over_soon_without_another_one(found: bool) -> None:
+    """All brokers may be down."""
+    rig = walk_to("LEAVING")
+    rig.cut("LeaveGroup")
+    if found:
+        rig.found()
+        rig.cut("LeaveGroup")
+    assert rig.state == "LEAVING"
+    rig.after(2)
+    assert rig.state == "OUT"
+
+
+@pytest.mark.proves("E-06")
+def test_a_subscription_ends_a_leave_that_looks_for_the_coordinator() -> None:
+    rig = walk_to("LEAVING")
+    rig.cut("LeaveGroup")
+    rig.subscribe("t")
+    rig.found()
+    assert rig.state == "JOINING"
+    assert [send.api for send in rig.sends[-2:]] == ["FindCoordinator", "JoinGroup"]
+    rig.post(ev.Unsubscribed())
+    rig.joined(79, me="m9")
+    assert rig.last("LeaveGroup").members[0].member_id == "m9"
 
 
 @pytest.mark.proves("E-06")
@@ -389,11 +419,14 @@ def test_a_close_without_time_leaves_and_calls_no_hook() -> None:
 
 
 @pytest.mark.proves("B-36")
-def test_a_close_whose_time_ends_in_a_hook_leaves_its_partitions_to_the_hook() -> None:
+def test_a_close_whose_time_ends_in_a_hook_leaves_once_that_is_over() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.post(ev.CloseRequested(rig.now + 10))
-    rig.post(ev.HookStarted(rig.hook.serial, rig.now))
+    hook = rig.start_hook()
     rig.after(10)
     assert rig.state == "CLOSED"
     assert rig.requested("LeaveGroup") == []
+    rig.after(1)
+    rig.end_hook(hook)
+    assert rig.last("LeaveGroup").members[0].member_id == "m1"
