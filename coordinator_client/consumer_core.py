@@ -45,7 +45,7 @@ from kohort.coordinator_client.group.leader_assignment import run_plan
 from kohort.coordinator_client.group.member_base import MemberBase
 from kohort.coordinator_client.group.ready import MemberView, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import HookCall, Revoked, Start, meaning
+from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked, Start, meaning
 from kohort.coordinator_client.log_events import LogEvents
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.commit_requests import AutoCommitState, CommitRequestManager
@@ -117,6 +117,7 @@ class ConsumerCore(CoreFields):
         self._hook: HookCall | None = None
         self._hook_taken = -1
         self._hook_over = -1
+        self._starting: set[TopicPartition] = set()  # those of on_assigned that were not sought, while it runs
         self._caller_events: list[Event] = []
         self._seen_begun = self._seen_ended = 0  # polls whose begin and end the machine has seen
         self._socket_events: list[Event] = []
@@ -631,6 +632,7 @@ class ConsumerCore(CoreFields):
             self._hook_taken = call.serial
             self.counters.hooks += 1
             self.sensors.hook_began(now)
+            self._starting = set(call.event.partitions) if isinstance(call.event, Assigned) else set()
         self._caller_events.append(HookStarted(call.serial, now))
         self._show(call.before)
         if not self.manual:
@@ -646,10 +648,23 @@ class ConsumerCore(CoreFields):
         self.sensors.hook_ended(type(call.event).__name__, now)
         meant = meaning(call, result if error is None else None, self.book.uncommitted())
         self.positions.clear_error(meant.start)
+        self._start_at_commits(self._starting.difference(meant.start))
         self._show(call.after)
         self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
         if meant.wrong is not None:
             raise meant.wrong
+
+    def _start_at_commits(self, partitions: Set[TopicPartition]) -> None:
+        """Let those of `partitions` that on_assigned has committed start there.
+
+        The committed offset was requested before the hook was called.
+        """
+        self._starting = set()
+        for partition in partitions:
+            state, committed = self.positions.get(partition), self.book.committed(partition)
+            if state is not None and committed not in (None, state.offset):
+                self.positions.drop(partition)
+                self.positions.assign(partition, start=None, has_group=True, wall_ms=self.wall_ms)
 
     def _show(self, partitions: frozenset[TopicPartition]) -> None:
         # The hook belongs to an ended subscription, and must not change the manual assignment.
@@ -790,6 +805,7 @@ class ConsumerCore(CoreFields):
         self._sought(partition)
 
     def _sought(self, partition: TopicPartition) -> None:
+        self._starting.discard(partition)
         self.fetcher.drop(partition)
 
 

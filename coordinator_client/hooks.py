@@ -106,9 +106,8 @@ class RebalanceHooks:
     def on_assigned(self, event: Assigned) -> HookResult:
         """Called after an assignment. Returned offsets are the start positions.
 
-        A partition without one starts at its committed offset, or by `auto_offset_reset` without a commit. That offset
-        is requested before the hook is called, so a commit inside the hook comes too late to move the start. A kept
-        partition with one is sought to it, each time.
+        A partition without one starts at its committed offset, or by `auto_offset_reset` without a commit. A commit
+        that is stored before the hook ends moves the start. A kept partition with one is sought to it, each time.
 
         An OffsetAndMetadata with a leader epoch is validated before anything is read (KIP-320). After a truncation the
         position follows `auto_offset_reset`, or `poll` raises Truncation.

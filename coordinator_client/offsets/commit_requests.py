@@ -127,6 +127,10 @@ class AutoCommitState:
             if found.offset < self._committed.get(partition, -1)
         }
 
+    def committed(self, partition: TopicPartition) -> int | None:
+        """The committed offset, as far as it is known."""
+        return self._committed.get(partition)
+
     def known(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Record committed offsets that were read from the coordinator."""
         for partition, found in stored.items():

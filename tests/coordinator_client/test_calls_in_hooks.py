@@ -8,6 +8,7 @@ import pytest
 
 from kohort import AsyncConsumer, Consumer, RebalanceHooks, TopicPartition
 from kohort.coordinator_client import Assigned, CallbackError
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 
@@ -94,3 +95,50 @@ def test_a_coroutine_callback_may_not_either(name: str) -> None:
     asyncio.run(run())
     (raised,) = hooks.raised
     assert isinstance(raised, CallbackError)
+
+
+class Begins(RebalanceHooks):
+    """Makes calls as partitions come."""
+
+    def __init__(self, *calls: Callable[[Consumer], object]) -> None:
+        self.consumer: Consumer | None = None
+        self.calls = calls
+
+    def on_assigned(self, event: Assigned) -> None:
+        assert self.consumer is not None
+        for call in self.calls:
+            call(self.consumer)
+
+
+def first_offset(hooks: Begins, protocol: GroupProtocol, committed: int | None, reset: str = "earliest") -> int:
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"v")] * 5)
+        if committed is not None:
+            fake.commit("g", {P0: committed})
+        with Consumer(fake.bootstrap, group="g", protocol=protocol, auto_offset_reset=reset) as consumer:
+            hooks.consumer = consumer
+            consumer.subscribe(["t"], hooks=hooks)
+            return next(iter(consumer)).offsets[0]
+
+
+@pytest.mark.proves("G-11")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("committed", [None, 1, 3])
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_commit_inside_on_assigned_moves_the_start(
+    protocol: GroupProtocol, committed: int | None, looks: bool
+) -> None:
+    calls: list[Callable[[Consumer], object]] = [lambda c: c.commit({P0: 2}, allow_rewind=True)]
+    if looks:
+        calls.insert(0, lambda c: c.position(P0))  # the committed offset has been requested before the hook
+    assert first_offset(Begins(*calls), protocol, committed) == 2
+
+
+def test_a_commit_inside_on_assigned_begins_a_group_without_a_reset_policy() -> None:
+    assert first_offset(Begins(lambda c: c.commit({P0: 2})), "classic", None, reset="none") == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_seek_beside_a_commit_inside_on_assigned_is_the_start(order: int) -> None:
+    calls: list[Callable[[Consumer], object]] = [lambda c: c.commit({P0: 2}), lambda c: c.seek(P0, 4)]
+    assert first_offset(Begins(*calls[::order]), "classic", None) == 4
