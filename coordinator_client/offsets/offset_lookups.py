@@ -24,7 +24,7 @@ from kohort.network.error_mapping import (
 from kohort.network.errors import AuthorizationFailed, IllegalState, OperationTimeout, UnknownTopic
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import OffsetAndMetadata
-from kohort.network.metadata import ClusterView
+from kohort.network.metadata import NO_TOPIC_ID, ClusterView
 from kohort.network.offset_requests import (
     BEFORE_TOPIC_IDS,
     CommittedResponse,
@@ -309,13 +309,21 @@ class OffsetsRequestManager:
             """
             return [one for one in partitions if self._positions.is_current(one, serials[one])]
 
+        metadata = self._context.metadata
+        ids = {topic: metadata.view.topic_id(topic) for topic in {one.topic for one in serials}}
+
+        def is_of_log(partition: TopicPartition) -> bool:
+            """False if the topic was created again meanwhile: a commit in it may be below the old offset."""
+            return ids[partition.topic] in (NO_TOPIC_ID, metadata.view.topic_id(partition.topic))
+
         def retry(now: float, partitions: Iterable[TopicPartition] = serials) -> None:
             attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
             self._positions.lookup_failed(current(partitions), attempts)
 
         def responded(response: CommittedResponse, now: float) -> None:
             # A partition with a pending transaction or without authorization does not delay the others.
-            self._book.known({one: found for one, found in response.found.items() if found is not None})
+            stored = {one: found for one in serials if (found := response.found.get(one)) is not None}
+            self._book.known({one: found for one, found in stored.items() if is_of_log(one)})
             requested = current()
             again = {one for one in requested if response.code(one) in RETRIED_OFFSET_FETCH}
             self._committed_known(response, [one for one in requested if one not in again])

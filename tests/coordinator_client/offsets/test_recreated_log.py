@@ -136,6 +136,23 @@ def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_
         assert committed(fake) == 2
 
 
+@pytest.mark.proves("B-39")
+def test_a_committed_offset_of_the_topic_that_is_gone_forbids_no_commit_in_the_new_one() -> None:
+    """The OffsetFetch response of the old topic comes after the new one is known."""
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.commit("group", {P0: 500})
+        late = Hold(after_work=True)
+        fake.control("OffsetFetch", lambda call: late, times=1)
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
+            consumer.subscribe(["topic"])
+            poll_until(consumer, lambda: bool(consumer.assignment) and late.reached.is_set())
+            made_anew(fake, consumer, 2)
+            late.release()
+            read(consumer, 2)
+            consumer.commit()
+        assert committed(fake) == 2
+
+
 @pytest.mark.proves("B-39", "I11")
 def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one() -> None:
     """The ListOffsets response of the old topic comes after the new one is known; its offset may exist in both."""
