@@ -24,7 +24,10 @@ class Jobs(Protocol):
         """Take the result of a poll."""
 
     def next(self) -> Job | None:
-        """The next job that may start."""
+        """The next job that may start. `started` follows."""
+
+    def started(self, job: Job) -> None:
+        """A handler has the job that `next` has returned."""
 
     @property
     def blocked(self) -> bool:

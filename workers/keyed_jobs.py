@@ -128,6 +128,9 @@ class KeyedJobs:
                 return job
         return None
 
+    def started(self, job: Job) -> None:
+        """Nothing to do: without an outcome the record is not committed."""
+
     @property
     def blocked(self) -> bool:
         """True if records wait for a handler, for others of their key, or for a commit."""

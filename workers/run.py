@@ -174,14 +174,11 @@ class _Handlers:
 
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
-        while self.state.running < self._most and (job := self.state.start()) is not None:
-            try:
-                future = self._pool.submit(self._call, self._handler, job.record)
-            except BaseException:  # a process has died, or no thread is left
-                self.state.cancelled(job)
-                raise
+        while self.state.running < self._most and (job := self.state.next()) is not None:
+            future = self._pool.submit(self._call, self._handler, job.record)
             self._futures.add(future)
             future.add_done_callback(partial(self._put, job))
+            self.state.started(job)  # last: a process may have died, no thread be left, or an interrupt have come
         return self.state.jobs.blocked
 
     def _put(self, job: Job, future: Future[TypeError | None]) -> None:

@@ -1,6 +1,5 @@
 """The jobs of a run: started, held for a retry, sent to the dead-letter topic. No clock, no threads, no I/O."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -54,7 +53,7 @@ class RunState:
 
     def __init__(self, jobs: Jobs, retry: Retry, dead_letters: DeadLetterSender | None, max_held: int) -> None:
         self.jobs = jobs
-        self._running: Counter[TopicPartition] = Counter()
+        self._running: dict[int, Job] = {}  # by id
         self.totals = RunTotals()
         self._retry = retry
         self._dead_letters = dead_letters
@@ -66,16 +65,23 @@ class RunState:
 
     def start(self) -> Job | None:
         """The next job to start, which counts as running; None if there is none."""
-        if self.stopping or self._is_full():
-            return None
-        job = self.jobs.next()
+        job = self.next()
         if job is not None:
-            self._running[_place(job)] += 1
+            self.started(job)
         return job
+
+    def next(self) -> Job | None:
+        """As `start`, where the job counts as running from `started` on."""
+        return None if self.stopping or self._is_full() else self.jobs.next()
+
+    def started(self, job: Job) -> None:
+        """A handler has the job."""
+        self._running[id(job)] = job
+        self.jobs.started(job)
 
     def finished(self, job: Job, error: Exception | None, now: float) -> None:
         """A handler has returned, or has failed."""
-        self._running[_place(job)] -= 1
+        self._running.pop(id(job), None)
         if error is None:
             self.jobs.done(job)
             self.totals = self.totals._replace(done=self.totals.done + 1)
@@ -111,7 +117,7 @@ class RunState:
 
     def cancelled(self, job: Job) -> None:
         """A started job was cancelled before its handler ran."""
-        self._running[_place(job)] -= 1
+        self._running.pop(id(job), None)
         self.jobs.put_back(job)
 
     def tick(self, now: float) -> None:
@@ -147,11 +153,12 @@ class RunState:
     @property
     def running(self) -> int:
         """The number of started jobs that have not finished."""
-        return self._running.total()
+        return len(self._running)
 
     def running_of(self, partitions: Iterable[TopicPartition]) -> int:
         """The number of started jobs with records of these partitions."""
-        return sum(self._running[each] for each in partitions)
+        places = frozenset(partitions)
+        return sum(_place(job) in places for job in self._running.values())
 
     @property
     def idle(self) -> bool:

@@ -37,7 +37,11 @@ class ShareJobs:
 
     def next(self) -> Job | None:
         """The oldest record that no handler has."""
-        return self._jobs.popleft() if self._jobs else None
+        return self._jobs[0] if self._jobs else None
+
+    def started(self, job: Job) -> None:
+        """The record has a handler, so that `stop` does not release it. Until then an interrupt may have come."""
+        self._jobs.popleft()
 
     @property
     def blocked(self) -> bool:

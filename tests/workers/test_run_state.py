@@ -30,7 +30,10 @@ class Jobs:
         raise AssertionError
 
     def next(self) -> Job | None:
-        return self.jobs.pop(0) if self.jobs else None
+        return self.jobs[0] if self.jobs else None
+
+    def started(self, job: Job) -> None:
+        assert self.jobs.pop(0) is job
 
     def is_last(self, attempt: int) -> bool:
         return attempt >= 4

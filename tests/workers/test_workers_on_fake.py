@@ -21,6 +21,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.share_jobs import ShareJobs
 
 PATIENCE_S = 60.0
 GROUP, TOPIC, DEAD = "jobs", "work", "work.dead"
@@ -675,6 +676,24 @@ def test_the_next_run_has_the_records_of_a_poll_behind_which_an_interrupt_came(
         run(consumer, lambda record: seen.update([record.offset]), stop=stop)
     assert seen == Counter(range(9))
     assert committed(fake) == 9
+
+
+@pytest.mark.proves("W-06")
+def test_a_record_behind_whose_selection_an_interrupt_comes_is_given_back(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select = ShareJobs.next
+
+    def interrupted(jobs: ShareJobs) -> None:
+        if select(jobs) is not None:
+            raise KeyboardInterrupt
+
+    fill(fake, 3)
+    with share(fake) as consumer:
+        monkeypatch.setattr(ShareJobs, "next", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(consumer, print, stop_timeout_s=3600.0)
+        assert fake.share_states(GROUP, TOPIC, 0) == (0, dict.fromkeys(range(3), (OffsetState.AVAILABLE, 1)))
 
 
 @pytest.mark.proves("W-06")
