@@ -407,12 +407,12 @@ class ConsumerCore(CoreFields):
         before = self._allowed_for
         if before[0] is assignment and before[1] is fetchable and before[2] is self.marks:
             return
-        allowed = frozenset(fetchable).difference(self.marks.paused(assignment))
+        allowed = frozenset(fetchable).difference(self.marks.covered(assignment))
         self._allowed_for = (assignment, fetchable, self.marks)
         if allowed == self.allowed:
             return
         began, self.allowed = allowed - self.allowed, allowed
-        self.fetcher.change_allowed()
+        self.fetcher.change_allowed(grown=bool(began))
         self.fetcher.stale_log_offsets |= began
         self.fetcher.parked.readmitted(began)
 

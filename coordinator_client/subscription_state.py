@@ -305,6 +305,14 @@ class PauseMarks(NamedTuple):
             return PauseReason.HELD
         return PauseReason.PARTITION if partition in self.partitions else None
 
+    def covered(self, assigned: Iterable[TopicPartition]) -> Iterable[TopicPartition]:
+        """The partitions of `assigned` that are paused, and maybe others."""
+        if self.whole:
+            return assigned
+        if self.topics or self.patterns:
+            return self.paused(assigned)
+        return self.partitions | self.held
+
     def paused(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, PauseReason]:
         """The partitions of `assigned` that are paused, and why."""
         if self == _NOTHING:

@@ -491,9 +491,13 @@ class Fetcher(FetcherFields):
         )
         self.ahead[partition] = pending._replace(offset=next_offset)
 
-    def change_allowed(self) -> None:
-        """Other partitions may be fetched than before."""
+    def change_allowed(self, *, grown: bool) -> None:
+        """Other partitions may be fetched than before. Without one that may be fetched now (`grown`), no request
+        follows."""
+        walked = self.revision, self.positions.revision
         self.revision += 1
+        if not grown and self._walked_for == walked:
+            self._walked_for = self.revision, walked[1]
 
     def _refused(
         self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch

@@ -185,6 +185,28 @@ def test_a_turn_without_changes_looks_at_no_partition(paused: bool) -> None:
     assert many["one record was returned"] - few["one record was returned"] <= by_topic, counts
 
 
+def test_a_turn_behind_a_pause_looks_at_no_partition() -> None:
+    """A caller may pause thousands of partitions one by one."""
+    counts = []
+    for count in (FEW, 10 * FEW):
+        wide = Wide(count)
+        core = wide.core
+        core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+        wide.turn()
+        wide.settle("Metadata", wide.metadata())()
+        wide.turn()
+        wide.turn()
+        core.pause(frozenset(wide.partitions[:1]), (), None)
+        wide.step("behind a pause", wide.turn)
+        core.resume(frozenset(wide.partitions[:1]), (), None)
+        wide.step("behind a resume", wide.turn)
+        counts.append(wide.steps)
+    few, many = counts
+    by_topic = 8 * (10 - 1) * FEW / PER_TOPIC
+    assert many["behind a pause"] - few["behind a pause"] <= by_topic, counts
+    assert many["behind a resume"] - few["behind a resume"] > by_topic, "the test shows a look at each partition"
+
+
 def test_a_turn_without_commits_and_look_ups_does_not_search_for_them() -> None:
     wide = Wide(FEW, group="g", enable_auto_commit=True, auto_commit_interval_ms=600_000)
     core = wide.core

@@ -28,8 +28,9 @@ class Waiting(Rig):
         assert self.owed().keys() == {1, 2}
 
     def pause(self, *partitions: TopicPartition) -> None:
+        grown = bool(self.paused - set(partitions))
         self.paused = set(partitions)
-        self.fetcher.change_allowed()
+        self.fetcher.change_allowed(grown=grown)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions.seek(partition, offset)

@@ -105,8 +105,9 @@ class Reader:
         )
 
     def set_paused(self, paused: set[TopicPartition]) -> None:
+        grown = bool(self.paused - paused)
         self.paused = paused
-        self.fetcher.change_allowed()
+        self.fetcher.change_allowed(grown=grown)
         self.fetcher.parked.readmitted(frozenset(PARTITIONS) - paused)
 
     def take(self) -> None:
