@@ -3,6 +3,7 @@
 from functools import partial
 
 from kohort.common import KohortError
+from kohort.network.backoff import NEVER
 from kohort.network.error_mapping import group_error
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
 from kohort.network.request_manager import earliest
@@ -18,7 +19,7 @@ from kohort.network.requests import (
 )
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.share_consumer.share_context import ShareContext
-from kohort.share_consumer.share_member import ShareMember, ShareMemberSettings, unsupported
+from kohort.share_consumer.share_member import LEAVE_PATIENCE_S, ShareMember, ShareMemberSettings, unsupported
 from kohort.share_consumer.states import ShareState
 
 
@@ -33,6 +34,7 @@ class ShareHeartbeats:
             context.backoff,
             context.chance,
         )
+        self._lost_since = NEVER  # the time (monotonic s) since when the coordinator is not known
         self._coordinators = CoordinatorFinder(
             context.send_to_any, context.request_s, context.backoff, context.chance, self._refused
         )
@@ -40,13 +42,16 @@ class ShareHeartbeats:
     def poll(self, now: float) -> PollResult:
         """Return the heartbeat that is due."""
         member, group = self.member, self._context.config.group
-        if member.end_late_leave(now):
+        if member.end_late_leave(now, self._lost_since):
             self._context.updated()
         if member.state in (ShareState.OUT, ShareState.FAILED):
             return PollResult((), None)
         coordinator = self._coordinators.of(CoordinatorKind.GROUP, group, now)
         if coordinator is None:
-            return PollResult((), earliest(now, (*self._coordinators.next_poll_at(), member.leave_by)))
+            self._lost_since = min(self._lost_since, now)
+            times = (*self._coordinators.next_poll_at(), member.leave_by, self._lost_since + LEAVE_PATIENCE_S)
+            return PollResult((), earliest(now, times))
+        self._lost_since = NEVER
         due = member.next_request(now)
         if due is None:
             return PollResult((), member.next_poll_at())

@@ -23,7 +23,7 @@ JOIN, LEAVE = 0, -1
 FIRST_ASSIGNMENT_S: Final = 0.25
 """The first delay of a heartbeat while the assignment is empty. Share partitions are initialized after the join."""
 LEAVE_PATIENCE_S: Final = 2.0
-"""Maximum time (s) of a leave after a leave had no response. All brokers may be down."""
+"""Maximum time (s) of a leave after one had no response, or without a coordinator. All brokers may be down."""
 
 Assignment = Mapping[UUID, tuple[int, ...]]
 
@@ -199,9 +199,12 @@ class ShareMember:
         elif self._ended():
             self._again(now)
 
-    def end_late_leave(self, now: float) -> bool:
-        """End a leave that had no response in time. Returns True if there was one."""
-        is_late = self.state is ShareState.LEAVING and now >= self.leave_by
+    def end_late_leave(self, now: float, lost_since: float = NEVER) -> bool:
+        """End a leave that had no response in time, or has no coordinator since `lost_since` (monotonic s).
+
+        Returns True if there was one.
+        """
+        is_late = self.state is ShareState.LEAVING and now >= min(self.leave_by, lost_since + LEAVE_PATIENCE_S)
         if is_late:
             self._leave_at = None
             self._serial += 1  # else its late response could count as that of a join

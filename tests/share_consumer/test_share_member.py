@@ -276,6 +276,25 @@ def test_every_state_leads_to_failed() -> None:
         assert state is ShareState.FAILED or row[ShareTrigger.GAVE_UP] is ShareState.FAILED
 
 
+@pytest.mark.proves("SH-21")
+def test_a_leave_without_a_coordinator_is_over_soon() -> None:
+    """All brokers may be down."""
+    core = ShareConsumerCore(ShareConsumerConfig.of(bootstrap="h:1", group="jobs"), chance=lambda: 0.5, started=0.0)
+    core.subscribe(frozenset({"work"}), 0.0)
+    member = core.heartbeats.member
+    due = member.next_request(0.0)
+    assert due is not None
+    member.on_response(due[0], ShareGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=5000), 0.0, 0.0)
+    core.begin_close(1.0, 31.0)
+    core.poll(1.0, 0)
+    assert (member.state, core.left(1.0)) == (ShareState.LEAVING, False)
+    next_poll_at = core.poll(1.5, 0).next_poll_at
+    assert next_poll_at is not None
+    assert next_poll_at <= 3.0
+    core.poll(3.0, 0)
+    assert (member.state, core.left(3.0)) == (ShareState.OUT, True)
+
+
 @pytest.mark.proves("SH-20")
 def test_a_poll_that_waits_longer_than_the_interval_keeps_its_member_in_the_group() -> None:
     config = ShareConsumerConfig.of(bootstrap="h:1", group="jobs", max_poll_interval_ms=10_000)
