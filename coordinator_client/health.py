@@ -32,32 +32,6 @@ class Health(NamedTuple):
     error: KohortError | None
 
 
-def judged(
-    *,
-    state: MemberState | None,
-    for_s: float,
-    rebalance_timeout_s: float,
-    crashed: bool,
-    closed: bool,
-    error: KohortError | None,
-    unreachable: KohortError | None,
-) -> str:
-    """Return the fault as a sentence, or ""."""
-    if crashed:
-        return "the driver's thread ended by a defect"
-    if error is not None:
-        return str(error)
-    if closed:
-        return "the consumer is closed"
-    if unreachable is not None:
-        return f"no broker responds: {unreachable}"
-    if state is MemberState.STALLED:
-        return str(state.value)
-    if state in REBALANCING and for_s > rebalance_timeout_s:
-        return f"{state.value}, for {for_s:.0f} s"
-    return ""
-
-
 def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) -> Health:
     """The health of this consumer."""
     view = core.view
@@ -65,15 +39,19 @@ def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) 
     for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0
     error = core.fatal or (view.fatal if view is not None else None)
     unreachable = core.cluster.no_broker_available(now) or not core.endpoints.ever_responded
-    reason = judged(
-        state=state,
-        for_s=for_s,
-        rebalance_timeout_s=core.config.max_poll_interval_ms / 1000,
-        crashed=crashed,
-        closed=closed,
-        error=error,
-        unreachable=core.endpoints.last_error if unreachable else None,
-    )
+    reason = ""
+    if crashed:
+        reason = "the driver's thread ended by a defect"
+    elif error is not None:
+        reason = str(error)
+    elif closed:
+        reason = "the consumer is closed"
+    elif unreachable and core.endpoints.last_error is not None:
+        reason = f"no broker responds: {core.endpoints.last_error}"
+    elif state is MemberState.STALLED:
+        reason = state.value
+    elif state in REBALANCING and for_s > core.config.max_poll_interval_ms / 1000:
+        reason = f"{state.value}, for {for_s:.0f} s"
     coordinator = core.cluster.coordinator()
     beat = view.last_beat_at if view is not None else None
     return Health(
