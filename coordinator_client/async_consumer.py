@@ -24,7 +24,7 @@ from kohort.coordinator_client.offsets.positions import Position, unknown_positi
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, QUIET_WAIT_S, HookOutcome
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import keep_result
-from kohort.network.arguments import each_partition, seconds_given, times_given
+from kohort.network.arguments import each_partition, partition_given, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
@@ -241,22 +241,24 @@ class AsyncConsumer(ConsumerBase):
 
         Raises the partition's error if that keeps it unknown, e.g. NoOffset without a reset policy.
         """
-        return await self._once_known(lambda: self._position_now(partition), partition, timeout_s)
+        return await self._once_known(lambda core: core.position(partition_given(partition)), partition, timeout_s)
 
     async def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
         """As `position`, with the leader epoch and the topic's id.
 
         They show later, or elsewhere, if the log was truncated or the topic created again since.
         """
-        return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
+        return await self._once_known(lambda core: core.position_of(partition_given(partition)), partition, timeout_s)
 
-    async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
+    async def _once_known(
+        self, look: Callable[[ConsumerCore], T | None], partition: TopicPartition, timeout_s: float | None
+    ) -> T:
         self._check_loop()
         until = self._deadline(timeout_s)
         while True:
             self._news.clear()
             with self._session.acquire():  # in each round: another task may have closed the consumer
-                found = look()
+                found = self._session.read(look)
             if found is not None:
                 return found
             left = until - self._session.driver.now()

@@ -18,6 +18,7 @@ from kohort.fastpath import RecordColumns
 from kohort.network._guard import keep_result
 from kohort.network.arguments import (
     each_partition,
+    partition_given,
     seconds_given,
     times_given,
 )
@@ -195,19 +196,21 @@ class Consumer(ConsumerBase):
 
         Raises the partition's error if that keeps it unknown, e.g. NoOffset without a reset policy.
         """
-        return self._once_known(lambda: self._position_now(partition), partition, timeout_s)
+        return self._once_known(lambda core: core.position(partition_given(partition)), partition, timeout_s)
 
     def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
         """As `position`, with the leader epoch and the topic's id.
 
         They show later, or elsewhere, if the log was truncated or the topic created again since.
         """
-        return self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
+        return self._once_known(lambda core: core.position_of(partition_given(partition)), partition, timeout_s)
 
-    def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
+    def _once_known(
+        self, look: Callable[[ConsumerCore], T | None], partition: TopicPartition, timeout_s: float | None
+    ) -> T:
         with self._session.acquire():
             until = self._deadline(timeout_s)
-            while (found := look()) is None:
+            while (found := self._session.read(look)) is None:
                 if not self._session.wait_quietly(until):
                     raise unknown_position(partition)
             return found

@@ -15,7 +15,6 @@ from kohort.coordinator_client.hooks import RebalanceHooks
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.coordinator_client.offsets.fenced_commit_queue import LedgerEntry
-from kohort.coordinator_client.offsets.positions import Position
 from kohort.coordinator_client.poll_loop import PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 from kohort.network.arguments import (
@@ -322,18 +321,6 @@ class ConsumerBase:
 
     def _deadline(self, timeout_s: float | None) -> float:
         return self._session.driver.now() + self._seconds(timeout_s)
-
-    def _position_now(self, partition: TopicPartition) -> int | None:
-        found, error = self._session.read(lambda core: core.position(partition_given(partition)))
-        if error is not None:
-            raise error
-        return found
-
-    def _whereabouts_now(self, partition: TopicPartition) -> Position | None:
-        found, error = self._session.read(lambda core: core.position_of(partition_given(partition)))
-        if error is not None:
-            raise error
-        return found
 
     def _seconds_behind(self, lag: Mapping[TopicPartition, int]) -> dict[TopicPartition, float | None]:
         now_ms = self._session.driver.wall_ms()

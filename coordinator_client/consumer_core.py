@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
@@ -83,6 +83,8 @@ from kohort.network.telemetry.telemetry_reporter import TelemetryContext, Teleme
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
+
+T = TypeVar("T")
 
 
 class ConsumerCore(CoreFields):
@@ -754,23 +756,22 @@ class ConsumerCore(CoreFields):
 
     # --- positions
 
-    def position(self, partition: TopicPartition) -> tuple[int | None, KohortError | None]:
-        """(offset or None while it is being found out, the error that keeps it from being found)."""
-        known = None if self._not_yet(partition) else self.positions.known_position(partition)
-        return known, self._without_position(partition, known)
+    def position(self, partition: TopicPartition) -> int | None:
+        """The position; None while it is not known. Raises a fatal error, and that of a position without an offset."""
+        return self._known_or_raise(partition, self.positions.known_position)
 
-    def position_of(self, partition: TopicPartition) -> tuple[Position | None, KohortError | None]:
+    def position_of(self, partition: TopicPartition) -> Position | None:
         """As `position`, with epoch and topic id."""
         view = self.metadata.view
-        known = None if self._not_yet(partition) else self.positions.position_with_epoch(partition, view)
-        return known, self._without_position(partition, known)
+        return self._known_or_raise(partition, lambda one: self.positions.position_with_epoch(one, view))
 
-    def _without_position(self, partition: TopicPartition, known: object) -> KohortError | None:
-        """The error of a call that needs this position: a fatal one, or that of an unknown position."""
-        return self._fatal or (self.positions.failures.get(partition) if known is None else None)
-
-    def _not_yet(self, partition: TopicPartition) -> bool:
-        return partition not in self.positions and partition in self.assignment
+    def _known_or_raise(self, partition: TopicPartition, look: Callable[[TopicPartition], T | None]) -> T | None:
+        not_yet = partition not in self.positions and partition in self.assignment
+        known = None if not_yet else look(partition)
+        error = self._fatal or (self.positions.failures.get(partition) if known is None else None)
+        if error is not None:
+            raise error
+        return known
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
         """The time (ms) at which the next record was written; None if it is not known.
