@@ -1,7 +1,7 @@
 """Replays a tape through today's machine, and compares the requests.
 
 The member's rules may have changed since the tape was made. A replay shows each request on the tape beside the request
-of today's `GroupMember`. The user's part is not on a tape: hooks return None at once, and a leave counts as a close.
+of today's `ClassicMember`. The user's part is not on a tape: hooks return None at once, and a leave counts as a close.
 For lag-based assignors, the lag is computed from the OffsetFetch and ListOffsets responses on the tape.
 """
 

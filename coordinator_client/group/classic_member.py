@@ -217,9 +217,6 @@ class ClassicMember(MemberBase):
 
     # ---------------------------------------------------------------------------------------------- what is due, when
 
-    def _leads(self) -> bool:
-        return self._leadership.leads
-
     def _wanted(self) -> WantedTopics:
         return self._topics.wanted(self._leadership.group_topics)
 

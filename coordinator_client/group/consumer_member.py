@@ -53,9 +53,6 @@ class ConsumerMember(MemberBase):
         self._names_by = inf
         self._requested_names = 0
 
-    def _leads(self) -> bool:
-        return False
-
     def _wanted(self) -> WantedTopics:
         subscription = self._topics.subscription
         if subscription is None:

@@ -1,4 +1,4 @@
-"""The events of a group member, as frozen values: the only input of `GroupMember.step`.
+"""The events of a group member, as frozen values: the only input of `MemberBase.step`.
 
 Response events name their request by its `serial` (from `Send`). The machine keeps the generation under which each
 request was sent, and drops responses to requests that are no longer in flight. The caller compares nothing with the

@@ -114,19 +114,14 @@ class MemberBase(MemberComponent):
         return MemberView(
             state=self._tracker.state,
             since=self._tracker.since,
-            coordinator_state=self._coordinator.state,
             coordinator=self._coordinator.coordinator,
             identity=membership.identity,
             held=membership.last_identity,
-            leader=self._leads(),
-            protocol=membership.protocol,
             assignment=self._owned.assignment,
             fetchable=self._owned.fetchable(alive=membership.in_generation),
             ownership_deadline=self._timers.ownership_deadline if membership.in_generation else inf,
             commits_open=self._tracker.state not in COMMITS_HELD,
-            rejoin_wanted=membership.rejoin is not None,
             last_beat_at=self._timers.last_heartbeat_at,
-            cause=self._tracker.cause,
             fatal=membership.fatal,
         )
 
@@ -135,12 +130,7 @@ class MemberBase(MemberComponent):
         """True if a join or sync, also a cancelled one, has no response yet."""
         return self._in_flight.is_held_up
 
-    # ----------------------------------------------------------------------------- the interface of a protocol's
-    # subclass
-
-    def _leads(self) -> bool:
-        """True if this member assigns the group."""
-        raise NotImplementedError
+    # ------------------------------------------------------------------------------- what the class of a protocol adds
 
     def _wanted(self) -> WantedTopics:
         """The topics with needed metadata."""

@@ -437,7 +437,7 @@ class MemberContext(NamedTuple):
 
     settings: MemberSettings
     tracker: StateTracker
-    coordinator_state: CoordinatorSearch
+    coordinator: CoordinatorSearch
     timers: MemberTimers
     topics: TopicSubscription
     in_flight: InFlightRequests
@@ -464,7 +464,7 @@ class MemberComponent:
     def __init__(self, shared: MemberContext) -> None:
         self._settings = shared.settings
         self._tracker = shared.tracker
-        self._coordinator = shared.coordinator_state
+        self._coordinator = shared.coordinator
         self._timers = shared.timers
         self._topics = shared.topics
         self._in_flight = shared.in_flight

@@ -1,4 +1,4 @@
-"""The work that a group member hands out: one ordered, frozen value, the only output of `GroupMember`.
+"""The work that a group member hands out: one ordered, frozen value, the only output of `MemberBase`.
 
 The duties of a driver
 ----------------------
@@ -9,8 +9,7 @@ The machine belongs to one thread (the driver's). A turn of that thread is:
 1. `member.step(event, now)` for every event, in the order of occurrence. Events of the caller's thread (`HookStarted`,
    `Polled`, ...) go before those of sockets, because the caller acted on an older view.
 2. `ready = member.ready(now)`. It drains: values under "edges" are given once and never again. Values under "levels"
-are
-   given every time, and are true until the next `Ready`.
+   are given every time, and are true until the next `Ready`.
 3. Do the work, in the order of the fields. The order is part of the contract.
 4. Sleep until `ready.wake_at`, a socket event or the caller, then go to 1. There is no tick event: `ready(now)` itself
    checks the time.
@@ -19,8 +18,8 @@ are
 uses a connection of its own (not the one that fetches from the same node), and has exactly one outcome. It is its
 response (`events.RESPONSE_EVENTS[send.api](send.serial, response)`), or `Disconnected(serial, ...)` at close or
 time-out, or `RequestFailed(serial, error)`. A `Send` that is not written yet when the machine stops waiting for it may
-still be sent, and its response is discarded. Before encoding, pass the request through `fit.fit(request, version)`,
-because the machine does not depend on versions.
+still be sent, and its response is discarded. Before encoding, pass the request through `request_versions.fit`, because
+the machine does not depend on versions.
 
 The caller's thread, inside poll, handles `ready.hook` in these steps:
 
@@ -43,8 +42,8 @@ from typing import TYPE_CHECKING
 from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.states import CoordinatorState, MemberState
-from kohort.coordinator_client.hooks import HookCall, RebalanceCause
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.subscription_state import AssignedPartitions
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -134,37 +133,26 @@ class PlanOrder(NamedTuple):
 class MemberView(NamedTuple):
     """The current state of the member. It is immutable, so any thread may keep and read it.
 
-    `since`: monotonic seconds at which `state` was entered. `assignment`: the owned partitions, each with the epoch of
-    its
-    ownership. `fetchable`: the partitions that may be fetched and returned (without regard to pause marks).
-    `ownership_deadline`: membership is certain until then (monotonic seconds; infinity while nothing can end it).
-    `commits_open`: false while the coordinator would reject every commit. Hold commits until it is true, then send
-    those of
-    partitions still owned under the same epoch with the new `identity`. While a subscribed member's
-    `identity.generation` is
-    -1 it has nothing to commit, also if `assignment` still has partitions: fail the commit.
-    `held`: the last identity in a generation.
-    `rejoin_wanted`: a rebalance begins as soon as the state allows. `fatal`: raise it from every poll. `protocol`: the
-    assignor that the group selected, once there is a generation. `last_beat_at`: the sending time of the last heartbeat
-    with
-    a successful response.
+    `since`: monotonic seconds at which `state` was entered. `held`: the last identity in a generation. `assignment`:
+    the owned partitions, each with the epoch of its ownership. `fetchable`: the partitions that may be fetched and
+    returned (without regard to pause marks). `ownership_deadline`: membership is certain until then (monotonic seconds;
+    infinity while nothing can end it). `commits_open`: false while the coordinator would reject every commit. Hold
+    commits until it is true, then send those of partitions still owned under the same epoch with the new `identity`.
+    While a subscribed member's `identity.generation` is -1 it has nothing to commit, also if `assignment` still has
+    partitions: fail the commit. `last_beat_at`: the sending time of the last heartbeat with a successful response.
+    `fatal`: raise it from every poll.
     """
 
     state: MemberState
     since: float
-    coordinator_state: CoordinatorState
     coordinator: CoordinatorNode | None
     identity: ConsumerGroupMetadata
     held: ConsumerGroupMetadata
-    leader: bool
-    protocol: str | None
     assignment: AssignedPartitions
     fetchable: frozenset[TopicPartition]
     ownership_deadline: float
     commits_open: bool
-    rejoin_wanted: bool
     last_beat_at: float | None
-    cause: RebalanceCause | None
     fatal: KohortError | None
 
 

@@ -308,7 +308,8 @@ class World:
                 shown[partition] = actor.name
             view = actor.ready.view
             owners = self.coordinator.owners.get(view.identity.generation)
-            if actor.alive and owners is not None and view.state is MemberState.STABLE and not view.rejoin_wanted:
+            wants_rejoin = actor.member._membership.rejoin is not None
+            if actor.alive and owners is not None and view.state is MemberState.STABLE and not wants_rejoin:
                 mine = {partition for partition, who in owners.items() if who == view.identity.member_id}
                 assert view.assignment.partitions == mine, (
                     f"{actor.name} owns what generation {view.identity} did not give"

@@ -25,7 +25,7 @@ def test_another_nodes_connection_changes_nothing() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.post(ev.Disconnected(None, 7, "closed by peer"))
-    assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
+    assert rig.member._coordinator.state is CoordinatorState.KNOWN
 
 
 @pytest.mark.proves("F-05")
@@ -38,7 +38,7 @@ def test_another_connections_end_means_nothing_while_a_join_waits() -> None:
     joins = len(rig.requested("JoinGroup"))
     rig.post(ev.Disconnected(None, 1, "another connection"))
     assert rig.state == "JOINING"
-    assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
+    assert rig.member._coordinator.state is CoordinatorState.KNOWN
     assert len(rig.requested("JoinGroup")) == joins
 
 

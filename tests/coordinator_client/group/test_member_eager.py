@@ -19,7 +19,7 @@ def test_a_member_without_a_subscription_sends_no_request() -> None:
     assert rig.state == "OUT"
     assert rig.sends == []
     assert rig.ready.wake_at is None
-    assert rig.ready.view.coordinator_state is CoordinatorState.UNKNOWN
+    assert rig.member._coordinator.state is CoordinatorState.UNKNOWN
 
 
 @pytest.mark.proves("G-01", "F-08")
@@ -70,7 +70,7 @@ def test_the_leader_plans_for_all_members() -> None:
     rig.reach_joining()
     rig.joined(**as_leader(said("m1", "t"), said("m2", "t")))
     assert rig.plan() == {"m1": tps("t-0", "t-1"), "m2": tps("t-2")}
-    assert rig.ready.view.leader
+    assert rig.member._leadership.leads
 
 
 @pytest.mark.proves("G-18")
@@ -297,7 +297,7 @@ def test_no_member_is_declared_dead_while_a_join_is_under_way() -> None:
     rig.beat(25, serial=stale)
     assert rig.state == "JOINING"
     assert len(rig.requested("Heartbeat")) == before, "a joining member does not beat"
-    assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
+    assert rig.member._coordinator.state is CoordinatorState.KNOWN
     rig.joined(generation=2)
     assert rig.state == "SYNCING"
 
@@ -335,5 +335,5 @@ def test_several_assignors_are_offered_in_order_of_preference() -> None:
     assert [each.name for each in rig.last("JoinGroup").protocols] == ["roundrobin", "range"]
     rig.topics(t=2)
     rig.joined(protocol="range", **as_leader(said("m1", "t")))
-    assert rig.ready.view.protocol == "range"
+    assert rig.member._membership.protocol == "range"
     assert rig.last("SyncGroup").protocol_name == "range"

@@ -91,7 +91,7 @@ def test_heartbeat_while_the_group_is_loaded_waits_for_the_next() -> None:
     rig.heartbeat(14)
     assert rig.state == "STABLE"
     rig.heartbeat()
-    assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
+    assert rig.member._coordinator.state is CoordinatorState.KNOWN
 
 
 @pytest.mark.proves("E-04", "B-42", "B-31")

@@ -236,7 +236,7 @@ def test_a_leader_that_no_longer_leads_no_longer_watches() -> None:
     rig.run_hook()
     rig.again((), generation=2)
     rig.run_hook()
-    assert not rig.ready.view.leader
+    assert not rig.member._leadership.leads
     rig.topics(t=2)
     assert rig.state == "STABLE"
 

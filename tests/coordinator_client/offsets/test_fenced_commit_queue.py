@@ -12,7 +12,7 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
 from kohort.coordinator_client.group.ready import MemberView
-from kohort.coordinator_client.group.states import CoordinatorState, MemberState
+from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.fenced_commit_queue import Commit, CommitQueue
 from kohort.coordinator_client.subscription_state import AssignedPartitions, Owned
 from kohort.network.backoff import Backoff
@@ -39,19 +39,14 @@ OUTSIDE = ConsumerGroupMetadata("g")
 VIEW = MemberView(
     state=MemberState.STABLE,
     since=0.0,
-    coordinator_state=CoordinatorState.KNOWN,
     coordinator=None,
     identity=ME,
     held=ME,
-    leader=False,
-    protocol="range",
     assignment=AssignedPartitions(1, {P0: Owned(1), P1: Owned(1), U0: Owned(1)}),
     fetchable=frozenset({P0, P1}),
     ownership_deadline=float("inf"),
     commits_open=True,
-    rejoin_wanted=False,
     last_beat_at=None,
-    cause=None,
     fatal=None,
 )
 
