@@ -83,7 +83,6 @@ class ShareConsumerBase:
         self._outcome: AcknowledgeOutcome | None = None  # whose callback is next
         self._outcomes: deque[AcknowledgeOutcome] = deque()
         self._driver = driver = Driver(config, partial(ShareConsumerCore, config))
-        driver.core.stop = driver.stop_soon
         driver.core.fetcher.reports = on_acknowledged is not None
         self._door = driver.core.door
         self._handle = ClientHandle(driver)
@@ -393,4 +392,5 @@ def by_offset(failures: Iterable[AcknowledgeOutcome]) -> Failures:
 
 
 def _retire(driver: Driver[ShareConsumerCore]) -> None:
-    driver.enqueue(lambda core: core.retire())
+    driver.core.retired = driver.stop_soon
+    driver.wakeup()

@@ -65,7 +65,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         )
         self.door = Door(_elsewhere)
         self.sensors = ShareSensors()
-        self.stop: Callable[[], None] = _idle  # makes the driver end
+        self.retired: Callable[[], None] | None = None  # dropped unclosed: called once the group was left
         context = ShareContext(
             config,
             _member_id(chance),
@@ -84,7 +84,6 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self.subscription: frozenset[str] = frozenset()
         self.errors: deque[KohortError] = deque()  # for polls
         self._leaves_by = inf
-        self._retired = False
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -95,7 +94,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
         self.cluster.bootstrap_failed(now)
-        if self._retired and self._leaves_by == inf:
+        if self.retired is not None and self._leaves_by == inf:
             self.begin_close(now, now + LEAVE_S)
         if self.fetcher.closing and self.fetcher.closed:
             self.heartbeats.member.leave()
@@ -103,8 +102,8 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             self.heartbeats.member.waited(min(now, self.fetcher.demand_until))
         others = poll_all((self.heartbeats, self.fetcher), now) if self._fatal is None else PollResult((), None)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
-        if self._retired and self.left(now):
-            self.stop()
+        if self.retired is not None and self.left(now):
+            self.retired()
         self._polled()
         times = (cluster.next_poll_at, others.next_poll_at, self._leaves_by)
         return PollResult(cluster.requests + others.requests, earliest(now, times))
@@ -202,10 +201,6 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
                 batch.accept_pending()
         self.fetcher.settle(now, forgets_lost=forgets_lost)
 
-    def retire(self) -> None:
-        """The consumer was dropped unclosed: leave, then end the driver."""
-        self._retired = True
-
     def left(self, now: float) -> bool:
         """True if sessions and membership have ended, or the time for it is over."""
         is_out = self.heartbeats.member.state in (ShareState.OUT, ShareState.FAILED)
@@ -234,7 +229,3 @@ def _member_id(chance: Callable[[], float]) -> str:
 
 def _elsewhere() -> ConcurrentUseError:
     return ConcurrentUseError("another thread uses this share consumer", hint="one thread at a time")
-
-
-def _idle() -> None:
-    """Do nothing: without a driver, the core is polled anyway."""

@@ -901,6 +901,16 @@ def test_a_dropped_consumer_warns_and_leaves(fake: FakeBroker) -> None:
     until(lambda: set(fake.share_states(GROUP, TOPIC, 0)[1].values()) == {(OffsetState.AVAILABLE, 1)})
 
 
+def test_a_consumer_that_is_dropped_under_its_drivers_lock_leaves(fake: FakeBroker) -> None:
+    kept = [member(fake)]
+    next_batch(kept[0])
+    driver = kept[0]._driver
+    with pytest.warns(ResourceWarning, match="unclosed share consumer"), driver.lock:
+        kept.clear()  # as the garbage collector does it on the driver's thread
+    until(lambda: not fake.share_group(GROUP).members)
+    assert driver.ended.wait(PATIENCE_S)
+
+
 def test_metrics_count_records_and_acknowledgements(fake: FakeBroker) -> None:
     with member(fake) as consumer:
         consumer.acknowledge(next_batch(consumer))
