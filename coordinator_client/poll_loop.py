@@ -143,9 +143,7 @@ class PollLoop(PollFields):
         lock."""
         self.has_wakeup = True
         self.core.has_updates = True
-        self.driver.bell.ring()
-        if self.driver.on_update is not None:
-            self.driver.on_update()
+        self.driver.wake_callers()
 
     # --- a poll
 

@@ -277,6 +277,12 @@ class Driver(DriverFields, Generic[C]):
             run_uninterrupted(self.lock.run, self._carry_out)  # no thread is left to do it
         return order.value
 
+    def wake_callers(self) -> None:
+        """Make waiting callers look again. From any thread, and from a signal handler."""
+        self.bell.ring()
+        if self.on_update is not None:
+            self.on_update()
+
     def check_reentry(self) -> None:
         """Raises ConcurrentUseError in a signal handler that has interrupted the owner of the lock."""
         if self.lock.owned:
@@ -409,16 +415,14 @@ class Driver(DriverFields, Generic[C]):
         if self.core.has_updates:
             if self._loop is not None:
                 self._loop.write_lines()
-            self.bell.ring()
-            self._report()
+            self.wake_callers()
 
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
         if defect is not None:
             self.crashed = defect
             self.turns += 1
-            self.bell.ring()
-            self._report()
+            self.wake_callers()
         self._over = True
         with self.lock:
             self._carry_out()
@@ -466,10 +470,6 @@ class Driver(DriverFields, Generic[C]):
     def _fetch_token(self, source: Callable[[], object]) -> None:
         self._tokens_made.append(source())
         self.wakeup()
-
-    def _report(self) -> None:
-        if self.on_update is not None:
-            self.on_update()
 
     def _settle(self, outcomes: Outcomes) -> None:
         now = self.now()

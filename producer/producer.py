@@ -517,9 +517,7 @@ def _close_at_exit(producer: Producer, timeout_s: float) -> None:
 
 def _fail_in_flight(driver: Driver[ProducerCore], error: KohortError) -> None:
     driver.enqueue(lambda core: core.accumulator.fail_in_flight(error))
-    driver.bell.ring()
-    if driver.on_update is not None:
-        driver.on_update()
+    driver.wake_callers()
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:

@@ -204,11 +204,8 @@ class ShareConsumerBase:
     def wakeup(self) -> None:
         """The running poll, or else the next one, raises WakeupError. Any thread and any signal handler may call it."""
         self._wakeup = True
-        driver = self._driver
-        driver.core.has_updates = True
-        driver.bell.ring()
-        if driver.on_update is not None:
-            driver.on_update()
+        self._driver.core.has_updates = True
+        self._driver.wake_callers()
 
     # --- inner
 
