@@ -171,10 +171,6 @@ class BrokerConnection(ConnectionFields):
     def busy(self) -> bool:
         return bool(self._in_flight or self._waiting or self._held or any(self._unwritten))
 
-    @property
-    def load(self) -> int:
-        return len(self._in_flight) + len(self._waiting) + len(self._held)
-
     # --- responses
 
     def received(self, frame: memoryview, now: float) -> Outcomes:

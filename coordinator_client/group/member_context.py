@@ -193,10 +193,6 @@ class InFlightRequests:
     def is_in_flight(self, api: str) -> bool:
         return any(requested.api == api for requested in self._requests.values())
 
-    def sent_at(self, api: str) -> float | None:
-        """The time (monotonic s) at which the request in flight to this API was sent; None if there is none."""
-        return next((requested.sent_at for requested in self._requests.values() if requested.api == api), None)
-
     def cancel(self, *apis: str) -> None:
         """Forget the requests to these APIs. Their responses will be dropped."""
         self._requests = {

@@ -49,7 +49,7 @@ def test_requests_wait_until_the_time_is_up_and_then_have_their_own() -> None:
         rig.connection.send(pending, 0.1)
     assert apis(rig) == []
     assert rig.connection.busy
-    assert rig.connection.load == 2
+    assert len(rig.connection._held) == 2
     assert rig.connection.deadline() == 0.5
     assert rig.connection.overdue(0.4) is None, "the time of a request that is not sent does not run"
     assert rig.connection.overdue(0.5) is None
