@@ -185,7 +185,8 @@ class EventLoop:
                     self.write_lines()
         except BaseException as defect:
             log.exception("a thread of drivers ended by a defect")
-            _close(self)
+            with _placing:
+                _close(self)
             for driver in {*self._due, *self._next, *self._rung}:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
@@ -301,16 +302,11 @@ def _leave(loop: EventLoop) -> None:
     with _placing:
         loop.load -= 1
         if not loop.load:  # under the same lock: no driver may be placed in between
-            _forget_loop(loop)
+            _close(loop)
 
 
 def _close(loop: EventLoop) -> None:
-    """No driver is placed on the loop any more."""
-    with _placing:
-        _forget_loop(loop)
-
-
-def _forget_loop(loop: EventLoop) -> None:
+    """No driver is placed on the loop any more. Called under `_placing`."""
     with contextlib.suppress(ValueError):
         _loops.remove(loop)
 

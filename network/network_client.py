@@ -166,7 +166,7 @@ class Driver(DriverFields, Generic[C]):
         self._ended: BoundedTable[Endpoint, Address | None] = BoundedTable()
         # Of names whose resolution has outlasted the connection that it was for, with the time (monotonic s).
         self._found_late: BoundedTable[Endpoint, tuple[float, list[Address]]] = BoundedTable()
-        self._polls_at: float | None = None  # as the core's last poll has returned it
+        self._polls_at = inf  # the time of the core's next poll if nothing happens
         self._must_poll = True  # another thread has changed the core, or the last turn has
         self._has_added = False  # another thread has added records or commits to the core
         self._newest_job: BackgroundJob | None = None
@@ -184,6 +184,7 @@ class Driver(DriverFields, Generic[C]):
     def _start(self) -> None:
         loop = place(self)
         self._poller: Poller = loop.poller
+        self._queue: ConnectQueue = loop.queue
         self.lease = Lease(self, loop.poller, _reentered)
         self._loop = loop
         if self.stopping:  # its caller was interrupted, and has stopped it before it had a loop
@@ -322,11 +323,6 @@ class Driver(DriverFields, Generic[C]):
         if self.crashed is not None:
             raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
 
-    @property
-    def _queue(self) -> ConnectQueue:
-        assert self._loop is not None
-        return self._loop.queue
-
     def log_fields(self) -> Mapping[str, object]:
         """The log fields of a turn's lines."""
         return self.core.log_fields()
@@ -355,10 +351,10 @@ class Driver(DriverFields, Generic[C]):
             # Connections have gone on with their setup. The core learns of it by their first responses.
             for channel, _mask in ready:
                 self._set_due(channel)
-            return self._due_at(self._polls_at)
-        everything = outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()
+            return self._due_at()
+        everything = outcomes or self._must_poll or self._tokens is not None or self._polls_at <= self.now()
         if not everything and not self._has_added:
-            return self._look_after_channels([], self._polls_at, self.now(), due=due)
+            return self._look_after_channels([], self.now(), due=due)
         self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
@@ -377,18 +373,19 @@ class Driver(DriverFields, Generic[C]):
             if self.orders:
                 everything = not self._carry_out() or everything
             turn = (self.core.poll if everything else self.poll_added)(now, self.wall_ms())
-        self._polls_at = turn.next_poll_at
+        self._polls_at = inf if turn.next_poll_at is None else turn.next_poll_at
         self._announce()
         if turn.job is not None:
-            self._start_job(turn.job)
+            self._newest_job = turn.job
+            run_in_thread(turn.job.thread_name, self._run_job, turn.job)
         outcomes = []
         for outgoing in turn.requests:
             outcomes += self._submit(outgoing, now)
         if self._tokens is not None:
             self._hand_in_tokens(self._tokens, now)
-        return self._look_after_channels(outcomes, turn.next_poll_at, now, due=due)
+        return self._look_after_channels(outcomes, now, due=due)
 
-    def _look_after_channels(self, outcomes: Outcomes, polls_at: float | None, now: float, *, due: bool) -> float:
+    def _look_after_channels(self, outcomes: Outcomes, now: float, *, due: bool) -> float:
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed, known_at = self.core.cluster.removed, self.core.cluster.known_at
         until = now + EARLY_S if due else now
@@ -404,10 +401,7 @@ class Driver(DriverFields, Generic[C]):
         if outcomes:
             self._settle(outcomes)
             self._must_poll = True
-        return 0.0 if self._must_poll else self._due_at(polls_at)
-
-    def _is_poll_due(self) -> bool:
-        return self._polls_at is not None and self._polls_at <= self.now()
+        return 0.0 if self._must_poll else self._due_at()
 
     def _announce(self) -> None:
         """Count the turn, and wake the callers if the core has updates."""
@@ -440,10 +434,6 @@ class Driver(DriverFields, Generic[C]):
             only_adds = only_adds and order.adds
             order.carry_out(self.core)
         return only_adds
-
-    def _start_job(self, job: BackgroundJob) -> None:
-        self._newest_job = job
-        run_in_thread(job.thread_name, self._run_job, job)
 
     def _run_job(self, job: BackgroundJob) -> None:
         with self._one_job:
@@ -483,10 +473,10 @@ class Driver(DriverFields, Generic[C]):
                     self.core.counters.request_failures += 1
                 pending.done(outcome, now)
 
-    def _due_at(self, polls_at: float | None) -> float:
+    def _due_at(self) -> float:
         if self._tokens_made:
             return 0.0
-        due_at = inf if polls_at is None else polls_at
+        due_at = self._polls_at
         for channel in self._channels.values():
             due_at = min(due_at, channel.due_at)
         tokens_at = self._tokens.next_poll_at(self.now()) if self._tokens is not None else None
@@ -579,7 +569,7 @@ class Driver(DriverFields, Generic[C]):
         found_at, found = self.lock.run(self._found_late.pop, channel.endpoint, (-inf, []))
         if self.now() - found_at < LATE_ADDRESSES_S:
             channel.found = found
-        elif _is_address(channel.endpoint.host):
+        elif _family(channel.endpoint.host) is not None:  # there is no name to resolve
             self._resolve(channel)
         else:
             run_in_thread("kohort-resolver", self._resolve_elsewhere, channel)
@@ -805,11 +795,6 @@ def _nonce() -> str:
     import secrets  # for SASL only
 
     return secrets.token_urlsafe(24)
-
-
-def _is_address(host: str) -> bool:
-    """True if a host is written as an address, so that no name has to be resolved."""
-    return _family(host) is not None
 
 
 def _family(host: str) -> int | None:
