@@ -268,7 +268,7 @@ def _begun(taped: list[Taped], assignor: Callable[[str], Assignor]) -> _Play:
     join = next(_joins(taped))
     assignors = [assignor(protocol.name) for protocol in join.protocols]
     play = _Play(ClassicMember(_settings(join, _heartbeat_interval_ms(taped)), assignors), taped)
-    play.member.step(Subscribed(_subscription(join)), taped[0].time_s)
+    play.member.step(Subscribed(Subscription.of(_subscribed(join).topics)), taped[0].time_s)
     return play
 
 
@@ -323,10 +323,6 @@ def _settings(join: Any, heartbeat_interval_ms: int) -> MemberSettings:
         jitter=0.0,  # the shortest backoff: a request that is due later is found waiting
         leave_on_close=True,
     )
-
-
-def _subscription(join: Any) -> Subscription:
-    return Subscription.of(_subscribed(join).topics)
 
 
 def _subscribed(join: Any) -> membership.Subscription:

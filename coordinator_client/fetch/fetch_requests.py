@@ -53,7 +53,7 @@ class FetchRequestManager:
                 context.counters.fetches += called
                 context.counters.fetch_failures += called
                 if order.is_sessionless:
-                    self._fetcher.sessionless_failed(order.node)
+                    self._fetcher.sessionless_ended(order.node)
                 else:
                     self._fetcher.failed(order.node, now=when, chance=context.chance())
                 context.metadata.request_update()

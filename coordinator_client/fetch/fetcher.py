@@ -203,7 +203,7 @@ class Fetcher(FetcherFields):
             sources.add(node)
             is_waiting = node in self.in_flight
             # A response for other partitions is no reason for a request beside a session's.
-            if (is_waiting and not changed) or not self._may_request(node, now):
+            if (is_waiting and not changed) or not self._node_attempts.get(node, FRESH).may_try(now):
                 continue
             if (is_waiting or self._sessionless) and self._is_requested(node, partition):
                 continue
@@ -357,9 +357,6 @@ class Fetcher(FetcherFields):
             or _has(self._exhausted.get(node, {}), partition, serial)
         )
 
-    def _may_request(self, node: int, now: float) -> bool:
-        return self._node_attempts.get(node, FRESH).may_try(now)
-
     # --- responses
 
     def on_response(
@@ -376,7 +373,7 @@ class Fetcher(FetcherFields):
         """Buffer the records, and apply each partition's error to its position."""
         outcome = FetchOutcome()
         received = ReceivedFetch(node, view, now, wall_ms, chance, outcome)
-        fetch = self._sessionless_ended(node) if is_sessionless else self._session_returned(node)
+        fetch = self.sessionless_ended(node) if is_sessionless else self._session_returned(node)
         if response.error_code and not is_sessionless:
             session = fetch.names
             # A session that the broker lost is reopened at once. An error on opening is retried after a backoff.
@@ -419,8 +416,11 @@ class Fetcher(FetcherFields):
         self._has_idle = True
         return FetchInFlight(self.sessions.setdefault(node, FetchSession()), self.in_flight.pop(node, {}))
 
-    def _sessionless_ended(self, node: int) -> FetchInFlight:
-        """The request without a session, which is not in flight any more. Its partitions count as exhausted."""
+    def sessionless_ended(self, node: int) -> FetchInFlight:
+        """The request without a session, which is not in flight any more. Its partitions count as exhausted.
+
+        They wait for the session's next request, also if the request was lost.
+        """
         self.revision += 1
         fetch = self._sessionless.pop(node)
         self._exhausted.setdefault(node, {}).update(fetch.requested)
@@ -555,10 +555,6 @@ class Fetcher(FetcherFields):
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self.revision += 1
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
-
-    def sessionless_failed(self, node: int) -> None:
-        """Handle a lost request without a session: its partitions wait for the session's next request."""
-        self._sessionless_ended(node)
 
     # --- buffered records
 

@@ -112,7 +112,7 @@ class ClassicHeartbeat(Heartbeats):
         way. The coordinator may also be another broker by now, and the partitions may have other owners.
         """
         waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
-        return waits and self._membership.in_generation and self._membership.owns_partitions
+        return waits and self._membership.in_generation and bool(self._owned.assignment)
 
     def _due_at(self) -> float:
         if self._in_flight.is_in_flight("Heartbeat") or not (self._beating or self._probing):

@@ -103,18 +103,14 @@ def topics_of(said: Mapping[str, MemberMetadata]) -> frozenset[str]:
     return frozenset(topic for each in said.values() for topic in each.subscription.topics)
 
 
-def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
-    """The facts about a topic that an assignment depends on; a missing topic has no partitions."""
-    if info is None:
-        return 0, {}
-    return info.partitions, dict(info.racks) if racks_matter else {}
-
-
 def run_plan(order: PlanOrder) -> PlanMade:
     """Return the plan, or the reason for its failure. It raises nothing, for any exception of the assignor."""
     try:
         plan = make_plan(order.assignor, order.said, order.topics, order.lag)
-        return PlanMade(order.serial, write_plan(plan))
+        assignments = (  # also of members that get nothing
+            SyncGroupRequestAssignment(member_id=member_id, assignment=plan.encode(member_id)) for member_id in plan
+        )
+        return PlanMade(order.serial, tuple(assignments))
     except AssignorFailed as error:
         return PlanMade(order.serial, error=error)
     except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
@@ -171,17 +167,6 @@ def _racks(wanted: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, 
         if (info := topics.get(topic)) is not None and info.racks
     }
     return racks or None
-
-
-def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
-    """The plan as SyncGroup carries it: one entry a member, also for those that get nothing."""
-    return tuple(
-        SyncGroupRequestAssignment(
-            member_id=member_id,
-            assignment=plan.encode(member_id),
-        )
-        for member_id in plan
-    )
 
 
 def write_subscription(
@@ -316,15 +301,11 @@ class Leadership:
         return now - self._measured_at < BACKLOG_KEEPS_S and self._measured_topics == self.partition_counts
 
     def plan_order(self, serial: int, assignor: Assignor) -> PlanOrder:
-        """The order to plan what is known now."""
-        self.take_snapshot()
-        lag = self._lag if wants_backlog(assignor) else None
-        return PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
-
-    def take_snapshot(self) -> None:
-        """Remember the group's topics as they are now; topics that differ later have moved."""
+        """The order to plan what is known now. Topics of the group that differ later have moved."""
         self._snapshot = {topic: self._shape(topic) for topic in self.group_topics}
         self.moved = ()
+        lag = self._lag if wants_backlog(assignor) else None
+        return PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
 
     def look_again(self) -> None:
         """Find the topics that have changed since they were assigned. A first look-up of a topic is no change."""
@@ -335,7 +316,11 @@ class Leadership:
         self.moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
 
     def _shape(self, topic: str) -> TopicShape:
-        return shape_of(self._topics.known.get(topic), self._racks_matter)
+        """The shape of a topic. A missing topic has no partitions."""
+        info = self._topics.known.get(topic)
+        if info is None:
+            return 0, {}
+        return info.partitions, dict(info.racks) if self._racks_matter else {}
 
 
 # -------------------------------------------------------------------------------------------------- the steps to a plan

@@ -150,11 +150,6 @@ class Membership(MemberComponent):
         """True if this member is in a generation."""
         return self.identity.generation >= 0
 
-    @property
-    def owns_partitions(self) -> bool:
-        """True if anything is owned."""
-        return bool(self._owned.assignment)
-
     def send(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
         """Send a request with the current identity: to the coordinator, or `anywhere`."""
         to = None if anywhere else self._coordinator.coordinator

@@ -157,7 +157,7 @@ def test_a_failure_leaves_the_partition_to_the_session(lost: bool) -> None:
     rig.seek(P1, 7)
     assert rig.owed() == {}
     if lost:
-        rig.fetcher.sessionless_failed(1)
+        rig.fetcher.sessionless_ended(1)
     else:
         assert rig.respond_beside(1, code=UNKNOWN_SERVER_ERROR).parked_bytes == 0
     assert rig.beside() == {P1: 7}
@@ -235,7 +235,7 @@ def test_the_budget_has_room_for_requests_to_one_broker() -> None:
     (first,) = rig.owed().values()
     assert first.is_sessionless
     assert rig.owed() == {}
-    rig.fetcher.sessionless_failed(first.node)
+    rig.fetcher.sessionless_ended(first.node)
     (second,) = rig.owed().values()
     assert (second.is_sessionless, second.node) == (True, 3 - first.node)
 
