@@ -16,12 +16,7 @@ from kohort.coordinator_client.offsets.positions import Position, unknown_positi
 from kohort.coordinator_client.poll_loop import HookOutcome
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import keep_result
-from kohort.network.arguments import (
-    each_partition,
-    partition_given,
-    seconds_given,
-    times_given,
-)
+from kohort.network.arguments import each_partition, partition_given, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset

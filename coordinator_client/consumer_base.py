@@ -334,7 +334,7 @@ class ConsumerBase:
 
     def _put_commit(self, offsets: Offsets | None, timeout_s: float | None, allow_rewind: bool) -> "Promise[None]":
         deadline = self._deadline(timeout_s)
-        return self._session.add(
+        return self._session.handle.add(
             lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
         )
 

@@ -117,10 +117,6 @@ class PollLoop(PollFields):
         """Have the driver run `what` on the core. It runs completely, also if a signal handler raises here."""
         return self.handle.call(what)
 
-    def add(self, what: Callable[[ConsumerCore], T]) -> T:
-        """As `call`, where `what` adds commits, and changes nothing else."""
-        return self.handle.add(what)
-
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
         """Run `what`, which changes nothing. Raises ForkError in a forked child."""
         self.driver.check_same_process()

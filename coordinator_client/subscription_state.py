@@ -15,7 +15,7 @@ from kohort.common.frozen import Frozen
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.hooks import Assigned, HookCall, Start
-from kohort.network.arguments import fits_the_wire
+from kohort.network.arguments import unsendable
 from kohort.network.errors import IllegalState
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Subscription(_RequestedStart):
         names = frozenset(topics)
         if not all(isinstance(name, str) and name for name in names):
             raise IllegalState("a topic name is a non-empty string", topics=sorted(map(repr, names)))
-        if strange := [name for name in names if not fits_the_wire(name)]:
+        if strange := [name for name in names if unsendable(name)]:
             raise IllegalState(f"invalid topic name: {strange[0][:80]!r}")
         return cls(topics=names)
 

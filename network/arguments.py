@@ -26,11 +26,6 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
-def fits_the_wire(name: str) -> bool:
-    """True if a name can be sent: it is valid UTF-8 and no longer than a Kafka string may be."""
-    return not unsendable(name)
-
-
 def unsendable(text: str) -> str:
     """Return the reason why no request can carry `text`; empty if one can."""
     try:

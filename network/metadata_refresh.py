@@ -10,6 +10,7 @@ from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.metadata import (
     NO_TOPIC_ID,
     NOTHING_KNOWN,
+    WITHOUT_TOPICS,
     BrokerNode,
     ClusterView,
     TopicInfo,
@@ -137,15 +138,11 @@ class MetadataRefresher:
         self._names_in_flight = None if self._all_topics else self.names
         self._stale = self._at_once = False
         self.requests_sent += 1
-        topics = (
-            None if self._names_in_flight is None else tuple(_by_name(name) for name in sorted(self._names_in_flight))
-        )
-        return MetadataRequest(
-            topics=topics,
-            allow_auto_topic_creation=self.auto_create,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
+        topics = None
+        if self._names_in_flight is not None:
+            names = sorted(self._names_in_flight)
+            topics = tuple(MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name) for name in names)
+        return WITHOUT_TOPICS._replace(topics=topics, allow_auto_topic_creation=self.auto_create)
 
     def _due(self) -> float:
         """The time of the next request: at once for topics never requested or a call, else at the backoff's pace."""
@@ -214,10 +211,6 @@ class MetadataRefresher:
 def _common(names: frozenset[str], wanted: frozenset[str]) -> frozenset[str]:
     """The names in both. It is `wanted` itself if it can be, which is then known without a look at the names."""
     return wanted if wanted <= names else names & wanted
-
-
-def _by_name(name: str) -> MetadataRequestTopic:
-    return MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name)
 
 
 def topics_changed(view: ClusterView, requested: frozenset[str] | None) -> TopicsChanged:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.fastpath._encode import Body
-from kohort.network.arguments import INT16_MAX, fits_the_wire
+from kohort.network.arguments import INT16_MAX, unsendable
 from kohort.network.client_core import ClientCore
 from kohort.network.connection_states import BoundedTable
 from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
@@ -390,7 +390,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
 def _check_topic(topic: object) -> None:
     """Raises IllegalState unless it can be a topic's name."""
-    if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
+    if not isinstance(topic, str) or not topic or not topic.isascii() or unsendable(topic):
         raise IllegalState(
             f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most", topic=repr(topic)[:100]
         )
