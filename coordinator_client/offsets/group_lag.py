@@ -70,14 +70,13 @@ class _Measurement:
         self._why = ""
         partitions = [TopicPartition(topic, number) for topic, count in order.topics.items() for number in range(count)]
         self._total = len(partitions)
-        self._open = 1  # this constructor, until all requests are queued
-        self._open += 1
+        timestamps = (LATEST, EARLIEST) if reads_old else (LATEST,)
+        self._open = 1 + len(order.topics) * len(timestamps)  # requests without an outcome
         requested = lookups.look_up_committed(partitions, order.deadline, stable=False)
         requested.add_done_callback(self._committed_came)
         for topic, count in order.topics.items():
-            for timestamp in (LATEST, EARLIEST) if self._reads_old else (LATEST,):
+            for timestamp in timestamps:
                 self._list(topic, count, timestamp)
-        self._ended(None)
 
     def _list(self, topic: str, count: int, timestamp: int) -> None:
         wanted = dict.fromkeys((TopicPartition(topic, number) for number in range(count)), timestamp)
@@ -88,7 +87,6 @@ class _Measurement:
             self._ended(result if isinstance(result, KohortError) else None)
 
         lookup = Lookup(wanted, self._order.deadline, finished)
-        self._open += 1
         self._lookups.put(lookup)
 
     def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetAndMetadata | None]]") -> None:
