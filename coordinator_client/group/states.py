@@ -251,31 +251,21 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = state_
 
 States without `CLOSED` end at once at close, by a revocation or a leave."""
 
+_WITH_A_TARGET: Final = {
+    _T.ASSIGNED: _M.ASSIGNING,
+    _T.MUST_REVOKE: _M.REVOKING,
+    _T.MUST_LEAVE: _M.LEAVING,
+    _T.LOST: _M.LOSING,
+    _T.LOST_NOTHING: _M.JOINING,
+    _T.STALLED: _M.STALLED,
+    _T.GAVE_UP: _M.FAILED,
+}
+
 CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = state_table(
     {
-        **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
-        _M.REVOKING: TRANSITIONS[_M.REVOKING],
-        _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
-        # A member that subscribes again during a revocation joins with partitions.
-        _M.JOINING: {
-            _T.ASSIGNED: _M.ASSIGNING,
-            _T.MUST_REVOKE: _M.REVOKING,
-            _T.LOST: _M.LOSING,
-            _T.MUST_LEAVE: _M.LEAVING,
-            _T.LOST_NOTHING: _M.JOINING,
-            _T.STALLED: _M.STALLED,
-            _T.GAVE_UP: _M.FAILED,
-        },
-        _M.ASSIGNING: TRANSITIONS[_M.ASSIGNING],
-        _M.STABLE: {
-            _T.ASSIGNED: _M.ASSIGNING,
-            _T.MUST_REVOKE: _M.REVOKING,
-            _T.MUST_LEAVE: _M.LEAVING,
-            _T.LOST: _M.LOSING,
-            _T.LOST_NOTHING: _M.JOINING,
-            _T.STALLED: _M.STALLED,
-            _T.GAVE_UP: _M.FAILED,
-        },
+        **{state: row for state, row in TRANSITIONS.items() if state not in (_M.PLANNING, _M.SYNCING)},
+        _M.JOINING: _WITH_A_TARGET,  # a member that subscribes again during a revocation joins with partitions
+        _M.STABLE: _WITH_A_TARGET,
     }
 )
 """The table for the consumer group protocol (KIP-848), where the coordinator assigns. There is no planning and no sync.
