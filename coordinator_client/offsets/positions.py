@@ -79,14 +79,6 @@ class Position(NamedTuple):
     topic_id: UUID = NO_TOPIC_ID
 
 
-class FetchPoint(NamedTuple):
-    """The offset to fetch from, and the serial that a response must match."""
-
-    offset: int
-    serial: int
-    leader_epoch: int
-
-
 class ListOffsetsLookup(NamedTuple):
     """One partition of a ListOffsets request that is due."""
 
@@ -220,12 +212,10 @@ class Positions:
 
     # --- fetching
 
-    def point(self, partition: TopicPartition) -> FetchPoint | None:
-        """The point to fetch from; None while it is unknown."""
+    def point(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of a partition that is fetched from its offset; None while that is unknown."""
         state = self.states.get(partition)
-        if state is None or state.phase is not FetchState.FETCHING:
-            return None
-        return FetchPoint(state.offset, state.serial, state.validated)
+        return state if state is not None and state.phase is FetchState.FETCHING else None
 
     def known_position(self, partition: TopicPartition) -> int | None:
         """The next offset to return; None while it is unknown."""
