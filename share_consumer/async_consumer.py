@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Never, Self, TypeVar
 
+from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.timed_event import TimedEvent, call_in, check_loop
@@ -52,15 +53,7 @@ class AsyncShareConsumer(ShareConsumerBase):
         """Return acquired records, a ShareRecords for each range with one delivery count; see `ShareConsumer.poll`."""
         timeout_s = seconds_given(timeout_s, **strange)
         visit = self._enter()
-        try:
-            batches = await self._collect(timeout_s, every=True)
-            found, handed = self._returned(batches)
-        except BaseException as problem:
-            visit.leave()
-            self._report("poll", problem)
-            if problem is self._error:
-                self._error = None  # the last step: no signal handler takes its place after this
-            raise
+        found, handed = await self._poll(visit, timeout_s, every=True)
         visit.handed = handed  # the last step, as in ShareConsumer
         return found
 
@@ -68,18 +61,21 @@ class AsyncShareConsumer(ShareConsumerBase):
         """Yield batches, for ever. Each step is a poll. Iteration ends when the consumer is closed."""
         while not self._closed:
             visit = self._enter()
-            try:
-                batches = await self._collect(LONGEST_POLL_S, every=False)
-                found, handed = self._returned(batches)
-            except BaseException as problem:
-                visit.leave()
-                self._report("poll", problem)
-                if problem is self._error:
-                    self._error = None  # the last step: no signal handler takes its place after this
-                raise
+            found, handed = await self._poll(visit, LONGEST_POLL_S, every=False)
             visit.handed = handed
             for batch in found:
                 yield batch
+
+    async def _poll(self, visit: Visit, timeout_s: float, *, every: bool) -> tuple[list[ShareRecords], Handed]:
+        """The result of a poll, and its form for the next call. An error ends the visit."""
+        try:
+            return self._returned(await self._collect(timeout_s, every=every))
+        except BaseException as problem:
+            visit.leave()
+            self._report("poll", problem)
+            if problem is self._error:
+                self._error = None  # the last step: no signal handler takes its place after this
+            raise
 
     async def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
         self._check_loop()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Never, Self
 
+from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.process_exit import OPEN
 from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
@@ -49,15 +50,7 @@ class ShareConsumer(ShareConsumerBase):
         """
         timeout_s = seconds_given(timeout_s, **strange)
         visit = self._enter()
-        try:
-            batches = self._collect(timeout_s, every=True)
-            found, handed = self._returned(batches)
-        except BaseException as problem:
-            visit.leave()
-            self._report("poll", problem)
-            if problem is self._error:
-                self._error = None  # the last step: no signal handler takes its place after this
-            raise
+        found, handed = self._poll(visit, timeout_s, every=True)
         # The last step: a signal handler that raises before it leaves all records where they were.
         visit.handed = handed
         return found
@@ -66,17 +59,20 @@ class ShareConsumer(ShareConsumerBase):
         """Yield batches, for ever. Each step is a poll. Iteration ends when the consumer is closed."""
         while not self._closed:
             visit = self._enter()
-            try:
-                batches = self._collect(LONGEST_POLL_S, every=False)
-                found, handed = self._returned(batches)
-            except BaseException as problem:
-                visit.leave()
-                self._report("poll", problem)
-                if problem is self._error:
-                    self._error = None  # the last step: no signal handler takes its place after this
-                raise
+            found, handed = self._poll(visit, LONGEST_POLL_S, every=False)
             visit.handed = handed
             yield from found
+
+    def _poll(self, visit: Visit, timeout_s: float, *, every: bool) -> tuple[list[ShareRecords], Handed]:
+        """The result of a poll, and its form for the next call. An error ends the visit."""
+        try:
+            return self._returned(self._collect(timeout_s, every=every))
+        except BaseException as problem:
+            visit.leave()
+            self._report("poll", problem)
+            if problem is self._error:
+                self._error = None  # the last step: no signal handler takes its place after this
+            raise
 
     def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
         """Return all parked batches, or the first with records and those without before it."""
