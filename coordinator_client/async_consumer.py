@@ -30,7 +30,7 @@ from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.process_exit import OPEN
 from kohort.network.promise import Promise
-from kohort.network.timed_event import TimedEvent, call_in, check_loop
+from kohort.network.timed_event import TimedEvent, call_in, check_loop, stopped
 
 T = TypeVar("T")
 
@@ -421,18 +421,11 @@ class AsyncConsumer(ConsumerBase):
                 session.closed = True
                 self._news.set()  # another task may be waiting in poll
                 if session.parted(until):
-                    await self._stopped(max(until - session.driver.now(), 1.0))
+                    await stopped(session.driver, self._loop, max(until - session.driver.now(), 1.0))
         session.raise_late()
 
     def _leave_at_exit(self, timeout_s: float) -> None:
         self._session.leave_at_exit(timeout_s)
-
-    async def _stopped(self, timeout_s: float) -> None:
-        driver, over = self._session.driver, TimedEvent()
-        driver.stop_soon()
-        driver.ended.then(partial(call_in, self._loop, over.set))
-        if await over.wait(timeout_s):
-            driver.stop(1.0)  # its thread has nothing left to do
 
     async def __aenter__(self) -> Self:
         return self

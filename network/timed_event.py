@@ -2,8 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kohort.network.errors import IllegalState
+
+if TYPE_CHECKING:
+    from kohort.network.network_client import Driver
 
 
 class TimedEvent:
@@ -74,6 +79,15 @@ def call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None
         loop.call_soon_threadsafe(call)
     except RuntimeError:  # the loop may have been closed under a consumer that was not
         return
+
+
+async def stopped(driver: "Driver[Any]", loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+    """Stop a driver, and wait for its end, at most so long."""
+    over = TimedEvent()
+    driver.stop_soon()
+    driver.ended.then(partial(call_in, loop, over.set))
+    if await over.wait(timeout_s):
+        driver.stop(1.0)  # its thread has nothing left to do
 
 
 def other_loop(client: str) -> IllegalState:

@@ -12,7 +12,7 @@ from typing import Never, Self, TypeVar
 from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
-from kohort.network.timed_event import TimedEvent, call_in, check_loop
+from kohort.network.timed_event import TimedEvent, call_in, check_loop, stopped
 from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
 from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.share_core import Handed
@@ -142,19 +142,9 @@ class AsyncShareConsumer(ShareConsumerBase):
             finally:
                 if self._parted(until):
                     self._end()
-                    await self._stopped(max(until - driver.now(), 1.0))
-
-    async def _stopped(self, timeout_s: float) -> None:
-        driver, over = self._driver, TimedEvent()
-
-        def ended() -> None:
-            over.set()
-            self._news.set()  # another task may be waiting in commit, which raises an error now
-
-        driver.stop_soon()
-        driver.ended.then(partial(call_in, self._loop, ended))
-        if await over.wait(timeout_s):
-            driver.stop(1.0)  # its thread has nothing left to do
+                    # Another task may be waiting in commit, which raises an error then.
+                    driver.ended.then(partial(call_in, self._loop, self._news.set))
+                    await stopped(driver, self._loop, max(until - driver.now(), 1.0))
 
     async def _wait_for(self, look: Callable[[], T | None], until: float) -> T | None:
         """The first value of `look` that is not None; None at `until` (monotonic s), and for a poll when closed."""
