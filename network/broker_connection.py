@@ -482,10 +482,9 @@ class BrokerConnection(ConnectionFields):
         correlation_id, frame = self.wire.send(api, version, request)
         pending = PendingRequest(api, request, _own_response, -1.0)
         self._in_flight[correlation_id] = AwaitedResponse(pending, version, self._ready_by)
-        if api in OF_A_LOGIN:
-            self.write(frame)  # never on the tape, nor is its response
-        else:
-            self._put(api, version, correlation_id, frame, now)
+        self.write(frame)
+        if self.tape is not None and api not in OF_A_LOGIN:  # a login is never on the tape, nor is its response
+            self.tape("request", api, version, correlation_id, frame, now)
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -505,20 +504,9 @@ class BrokerConnection(ConnectionFields):
             sent = AwaitedResponse(pending, version, deadline)
             if pending.has_response:
                 self._in_flight[correlation_id] = sent
-            self._put(pending.api, version, correlation_id, frame, now, None if pending.has_response else sent)
-
-    def _put(
-        self,
-        api: str,
-        version: int,
-        correlation_id: int,
-        frame: bytes,
-        now: float,
-        unanswered: AwaitedResponse | None = None,
-    ) -> None:
-        self.write(frame, unanswered)
-        if self.tape is not None:
-            self.tape("request", api, version, correlation_id, frame, now)
+            self.write(frame, None if pending.has_response else sent)
+            if self.tape is not None:
+                self.tape("request", pending.api, version, correlation_id, frame, now)
 
     def write(self, frame: bytes | memoryview, unanswered: AwaitedResponse | None = None) -> None:
         """Put a frame, or the rest of one, behind those to write."""

@@ -286,10 +286,6 @@ def _check_callable(setting: Setting, value: Any) -> Any:
     return value
 
 
-def _check_any(_setting: Setting, value: Any) -> Any:
-    return value
-
-
 _CHECKS = {
     "int": _check_int,
     "bool": _check_bool,
@@ -297,7 +293,7 @@ _CHECKS = {
     "sent": _check_sent,
     "list": _check_list,
     "callable": _check_callable,
-    "any": _check_any,
+    "any": lambda _setting, value: value,
 }
 
 

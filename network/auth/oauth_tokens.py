@@ -28,9 +28,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; any other character c
 _NAME = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
-Source = Callable[[SecurityConfig, Callable[[], int]], Token | KohortError]
-
-
 ALLOWED_URLS = "KOHORT_SASL_OAUTH_ALLOWED_URLS"
 """The environment variable that takes the place of `sasl_oauth_allowed_urls`."""
 
@@ -103,7 +100,7 @@ def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
 
 def fetch(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token | KohortError:
     """A token, or the error. Never raises, since no code waits for its thread."""
-    source: Source = _from_function if config.sasl_oauth_token is not None else _from_endpoint
+    source = _from_function if config.sasl_oauth_token is not None else _from_endpoint
     try:
         return source(config, wall_ms)
     except KohortError as error:
@@ -292,7 +289,6 @@ def _unreachable(config: SecurityConfig, url: str, problem: Exception) -> Kohort
 
 
 def _object(body: bytes) -> dict[str, Any]:
-
     try:
         found = parsed_json(body) if len(body) <= MOST_RESPONSE_BYTES else None
     except ValueError:
