@@ -134,6 +134,9 @@ class Sent(NamedTuple):
     acquires: bool
 
 
+OnResponse = Callable[[Sent, Any, float], None]
+
+
 class ShareFetcher:
     """The sessions with all brokers, the parked records, and the acknowledgements of a consumer."""
 
@@ -200,7 +203,7 @@ class ShareFetcher:
     def _release_stale(self, session: ShareSession, now: float) -> tuple[UnsentRequest, ...]:
         """Open a session without records for the partitions of the lost one, and close it."""
         if session.is_open():
-            return self._send_acks(session, session.released(), self._on_released, now)
+            return self._acknowledge(session, session.released(), now, self._on_released)
         known = {topic.id for topic in self._context.metadata.view.topics.values()}
         session.stale = frozenset(place for place in session.stale if place.topic_id in known)
         if not session.stale or now >= session.stale_until:
@@ -220,7 +223,7 @@ class ShareFetcher:
 
     def _renew(self, now: float) -> None:
         """Queue renewals of held records whose session has no request in flight. Expired locks are reported."""
-        batches = [batch for batches in self.hand.values() for batch in batches if batch.session.alive]
+        batches = [batch for batch in self.held() if batch.session.alive]
         for session in self.sessions.values():
             session.renew_at = inf
         for batch in batches:
@@ -327,11 +330,8 @@ class ShareFetcher:
         self._context.counters.fetches += 1
         return self._send("ShareFetch", request, self._on_fetched, session, part, now, acquires=acquires)
 
-    def _acknowledge(self, session: ShareSession, part: SessionRequest, now: float) -> tuple[UnsentRequest, ...]:
-        return self._send_acks(session, part, self._on_acknowledged, now)
-
-    def _send_acks(
-        self, session: ShareSession, part: SessionRequest, handle: Callable[[Sent, Any, float], None], now: float
+    def _acknowledge(
+        self, session: ShareSession, part: SessionRequest, now: float, handle: OnResponse | None = None
     ) -> tuple[UnsentRequest, ...]:
         by_topic: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = {}
         for place, acks in sorted(part.acks.items()):
@@ -351,13 +351,13 @@ class ShareFetcher:
                 for topic_id, places in by_topic.items()
             ),
         )
-        return self._send("ShareAcknowledge", request, handle, session, part, now)
+        return self._send("ShareAcknowledge", request, handle or self._on_acknowledged, session, part, now)
 
     def _send(
         self,
         api: str,
         request: Any,
-        handle: Callable[[Sent, Any, float], None],
+        handle: OnResponse,
         session: ShareSession,
         part: SessionRequest,
         now: float,
@@ -378,9 +378,7 @@ class ShareFetcher:
 
     # ------------------------------------------------------------------ responses
 
-    def _on_result(
-        self, sent: Sent, handle: Callable[[Sent, Any, float], None], outcome: RequestResult, now: float
-    ) -> None:
+    def _on_result(self, sent: Sent, handle: OnResponse, outcome: RequestResult, now: float) -> None:
         session, node = sent.session, sent.session.node
         self._fetching.discard(node)
         self._acks_in_flight.pop(node, None)
@@ -445,8 +443,9 @@ class ShareFetcher:
         for place, void in session.lost().items():
             lost.add(place)
             self._report(place, void, _lock_lost("the session with the broker has ended", self._at(place)))
-        for batch in [one for batches in self.hand.values() for one in batches if one.session is life]:
-            self._lose_held(batch, "the session with the broker has ended")
+        for batch in self.held():
+            if batch.session is life:
+                self._lose_held(batch, "the session with the broker has ended")
         self.parked = [one for one in self.parked if one.life.alive]
         if not lost <= session.stale:
             session.stale |= lost
@@ -649,9 +648,7 @@ class ShareFetcher:
         self.parked = left
 
     def _keep(self, place: SharePartition, batch: ShareRecords) -> None:
-        held = self.hand.setdefault(place, [])
-        if batch not in held:
-            held.append(batch)
+        self.hand.setdefault(place, []).append(batch)
 
     def settle(self, now: float, *, forgets_lost: bool = False) -> None:
         """Queue all acknowledgements that the caller has noted. `forgets_lost`: drop records whose session is lost."""
