@@ -13,7 +13,7 @@ from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.timed_event import TimedEvent, call_in, check_loop, stopped
-from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
 from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.share_core import Handed
 from kohort.share_consumer.share_records import ShareRecords
@@ -107,8 +107,7 @@ class AsyncShareConsumer(ShareConsumerBase):
         try:
             self._begin_commit()
             self._check_committed(await self._wait_for(self._committed, self._driver.now() + seconds))
-            failed = self._failed()
-            failures, handed = by_offset(failed), Handed(failures=failed)
+            failures, handed = self._failed()
         except BaseException as problem:
             visit.leave()
             self._report("commit", problem)

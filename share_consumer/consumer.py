@@ -7,7 +7,7 @@ from typing import Never, Self
 from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.process_exit import OPEN
-from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
 from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.share_core import Handed
 from kohort.share_consumer.share_records import ShareRecords
@@ -101,8 +101,7 @@ class ShareConsumer(ShareConsumerBase):
         try:
             self._begin_commit()
             self._check_committed(self._handle.wait_for(self._committed, seconds))
-            failed = self._failed()
-            failures, handed = by_offset(failed), Handed(failures=failed)
+            failures, handed = self._failed()
         except BaseException as problem:
             visit.leave()
             self._report("commit", problem)

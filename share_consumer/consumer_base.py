@@ -261,14 +261,14 @@ class ShareConsumerBase:
         """True if every acknowledgement has an outcome, else None."""
         return None if self._driver.core.unsettled else True
 
-    def _failed(self) -> list[AcknowledgeOutcome]:
-        """The failures for a commit, which are kept until the caller has them."""
+    def _failed(self) -> tuple[Failures, Handed]:
+        """The failures for a commit, and their form for the next call. They are kept until the caller has them."""
         self._call_back()
         self._take_handed()  # of another task
         failed = self._handle.read(lambda core: list(core.fetcher.failures))
         if self._observer is not None:
             self._observer.committed(failed)
-        return failed
+        return by_offset(failed), Handed(failures=failed)
 
     def _check_committed(self, committed: bool | None) -> None:
         if committed is None:
