@@ -539,16 +539,9 @@ class ShareFetcher:
     def _settle_acks(self, sent: Sent, codes: AckCodes, now: float) -> None:
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
         for place, acks in sent.acks.items():
-            found = codes.get(place)
-            topic, partition = self._at(place)
-            if found is None:
-                error: BrokerError | None = BrokerError(
-                    ErrorCode.INVALID_RECORD_STATE, "the response lacks the partition", topic=topic, partition=partition
-                )
-            elif found[0]:
-                error = BrokerError(found[0], found[1], api="ShareAcknowledge", topic=topic, partition=partition)
-            else:
-                error = None
+            code, message = codes.get(place, (ErrorCode.INVALID_RECORD_STATE, "the response lacks the partition"))
+            at = self._at(place)._asdict()
+            error = BrokerError(code, message, api="ShareAcknowledge", **at) if code else None
             if error is not None and error.retriable and error.code not in FINAL and sent.life.alive:
                 again = [one for one in acks if now < one.give_up_at]
                 if again and not self.closing:
@@ -557,10 +550,7 @@ class ShareFetcher:
                     self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
                     acks = tuple(one for one in acks if one not in again)
             if error is None:
-                renewals: dict[ShareRecords, list[AckRange]] = {}
-                for one in acks:
-                    if one.batch is not None and one.renews:
-                        renewals.setdefault(one.batch, []).append(one)
+                renewals = grouped((one.batch, one) for one in acks if one.batch is not None and one.renews)
                 for batch, ranges in renewals.items():
                     batch.renewed(ranges, lock_until)
                     batch.renew_at = batch.held_until - self._renewal_s
