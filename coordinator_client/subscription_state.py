@@ -39,7 +39,7 @@ class _once(Generic[T]):
         return value
 
 
-class _RequestedStart(NamedTuple):
+class _SubscriptionFields(NamedTuple):
     topics: frozenset[str] = frozenset()
     include: str | None = None
     exclude: str | None = None
@@ -47,7 +47,7 @@ class _RequestedStart(NamedTuple):
     broker_pattern: str | None = None
 
 
-class Subscription(_RequestedStart):
+class Subscription(_SubscriptionFields):
     """A subscription by names or by pattern.
 
     `include` and not `exclude` are matched against the whole topic name. Alternatively the coordinator matches
@@ -193,8 +193,7 @@ class PauseMarks(NamedTuple):
     There are five kinds, each with its own resume call. A partition is paused while any mark covers it:
 
     * `partitions`: while assigned. At the end of a rebalance a mark stays if the partition is owned (again), and is
-      removed
-      otherwise. This holds under EAGER and COOPERATIVE, and after a loss.
+      removed otherwise. This holds under EAGER and COOPERATIVE, and after a loss.
     * `topics`, `patterns`: of the subscription, for all present and later assignments, existing topics or not.
     * `held`: any partition, owned or not. Only the user removes it.
     * `whole`: everything.

@@ -1,9 +1,8 @@
 """Client-side throttling (KIP-219): requests wait for the `throttle_time_ms` of the last response.
 
 Since KIP-219 a broker responds at once and reads nothing more from the connection until the time has passed. A request
-sent meanwhile only fills buffers and times out. Group membership is the
-exception. A heartbeat in the broker's socket is read when the broker reads again, but one that waits in the client may
-come too late.
+sent meanwhile only fills buffers and times out. Group membership is the exception. A heartbeat in the broker's socket
+is read when the broker reads again, but one that waits in the client may come too late.
 """
 
 from typing import Any, Final

@@ -167,7 +167,8 @@ class Gathering(MemberComponent):
         self._leadership.set_members(said)
         self._notice_troubles(said)
         if (turnover := self._leadership.turnover()) is not None:
-            self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
+            joined, left = turnover
+            self._tracker.timeline.noted(members_joined=joined, members_left=left)
         if response.skip_assignment:
             # KIP-814: a returning static leader must not assign again, but goes on to watch the topics.
             self._leadership.look_again()

@@ -15,7 +15,6 @@ from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_
 from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
 from kohort.common.foreign_text import exception_text
-from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.events import LagKnown, PlanMade
 from kohort.coordinator_client.group.member_context import NO_TOPICS, MemberComponent, MemberContext, TopicSubscription
@@ -212,13 +211,6 @@ third round.
 """
 
 
-class Turnover(NamedTuple):
-    """Member ids that came, and those that left, from one generation to the next."""
-
-    joined: frozenset[str]
-    left: frozenset[str]
-
-
 class Leadership:
     """The leader's view of a generation: its members, their turnover, and the metadata its plan depended on.
 
@@ -272,14 +264,14 @@ class Leadership:
         self._said, self.group_topics = said, topics_of(said)
         self._snapshot, self.moved = {}, ()
 
-    def turnover(self) -> Turnover | None:
-        """Members that joined and left since the last generation.
+    def turnover(self) -> tuple[frozenset[str], frozenset[str]] | None:
+        """The ids of members that joined, and of those that left, since the last generation.
 
         Only a leader can see it, and only between two generations that it led in a row: None in the first of them.
         """
         before, members = self._members_before, frozenset(self._said)
         self._members_before = members
-        return None if before is None else Turnover(members - before, before - members)
+        return None if before is None else (members - before, before - members)
 
     @property
     def missing(self) -> frozenset[str]:

@@ -243,9 +243,8 @@ class TopicSubscription:
         self.known: dict[str, TopicInfo] = {}
         self._looked_up: set[str] = set()  # topics with a Metadata response, existing or not
         self._everything_known = False
-        self._reported = (
-            NO_TOPICS  # topics of the pattern that the leader assigned before this member's metadata had them
-        )
+        # Topics of the pattern that the leader assigned before this member's metadata had them.
+        self._reported = NO_TOPICS
         self.meant: frozenset[str] | None = None
         self.joined = NO_TOPICS
         self.awaited_until: float | None = None

@@ -1,8 +1,8 @@
 """Queue of unsettled offset commits, fenced by generation and assignment epoch.
 
 Commits of a partition are sent in order. One request is in flight at a time, with every offset that may be sent and
-that a broker can store with the others.
-Commits of one partition that are put while an earlier one is in flight are settled together, by the offset of the last.
+that a broker can store with the others. Commits of one partition that are put while an earlier one is in flight are
+settled together, by the offset of the last.
 
 A commit interrupted by a rebalance is held. Under the next generation it is sent again for the partitions that are
 still owned under the same epoch. It fails for the others, which have another owner.

@@ -15,9 +15,8 @@ from kohort.network.auth.sasl import Conversation, LoginRefused
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.errors import AuthenticationFailed, TokenUnavailable
 
-PART_OF_LIFE = (
-    0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is authenticated again
-)
+# Of a token, as Apache Kafka's client. It is below the part of a session after which that is authenticated again.
+PART_OF_LIFE = 0.8
 PATIENCE = Backoff(1_000, 60_000)  # between requests to an issuer that does not respond, so that no account is locked
 
 
