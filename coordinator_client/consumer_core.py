@@ -22,7 +22,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
-from kohort.coordinator_client.fetch._collect import CoreFields, action_is_due, readable
+from kohort.coordinator_client.fetch._collect import CoreFields, readable
 from kohort.coordinator_client.fetch.completed_fetch import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
@@ -629,7 +629,7 @@ class ConsumerCore(CoreFields):
         if call is None or not self.hook_is_due:
             return None
         if call.serial != self._hook_taken:
-            if isinstance(call.event, Revoked) and not self.closing and self.readable(now) is None:
+            if isinstance(call.event, Revoked) and not self.closing and readable(self, now) is None:
                 return None  # it may be expelled (B-33): after the next heartbeat this call is due, or on_lost
             self._hook_taken = call.serial
             self.counters.hooks += 1
@@ -673,16 +673,7 @@ class ConsumerCore(CoreFields):
         if not self.manual:
             self.visible = partitions
 
-    def readable(self, now: float) -> frozenset[TopicPartition] | None:
-        """The partitions whose records may be returned. None: a process that slept may own nothing any more (B-33)."""
-        return readable(self, now)
-
     # --- errors
-
-    @property
-    def action_is_due(self) -> bool:
-        """A poll has more to do than to look for records: a hook, a callback or an error."""
-        return action_is_due(self)
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""

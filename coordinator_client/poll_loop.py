@@ -8,7 +8,7 @@ from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch._collect import CollectedFetches, PollFields, readable
+from kohort.coordinator_client.fetch._collect import CollectedFetches, PollFields, action_is_due, readable
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -165,13 +165,13 @@ class PollLoop(PollFields):
             self.has_wakeup = False
         if self.error is not None:
             raise self.error
-        if self.outcome is None and self._callback is None and not self.core.action_is_due:
+        if self.outcome is None and self._callback is None and not action_is_due(self.core):
             return None
         if (call := self.next_hook()) is not None:
             return call
         if (tell := self.next_callback()) is not None:
             return tell
-        if not self.core.action_is_due:  # there was a hook only, which is not overridden
+        if not action_is_due(self.core):  # there was a hook only, which is not overridden
             return None
         self.call(self._take_error)
         if self.error is not None:

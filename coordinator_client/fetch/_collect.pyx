@@ -223,7 +223,7 @@ cdef class PollFields:
         if turn == self.usual_turn:
             return True
         core = self.core_fields
-        if core.owes_loss or _is_due(core) or self.driver_fields.crashed is not None:
+        if core.owes_loss or action_is_due(core) or self.driver_fields.crashed is not None:
             return False
         self.usual_turn = turn
         return True
@@ -426,7 +426,8 @@ cdef int _settle_slices(tuple items, CollectorFields collector, ReturnedFetches 
     return 0
 
 
-cdef bint _is_due(core) except -1:
+cpdef bint action_is_due(core) except -1:
+    """A poll has more to do than to look for records: a hook, a callback or an error."""
     hook = core._hook
     if hook is not None and hook.serial != core._hook_over:
         return True
@@ -438,13 +439,8 @@ cdef bint _is_due(core) except -1:
     return view is not None and view.fatal is not None and core.subscription is not None
 
 
-def action_is_due(core):
-    """A poll has more to do than to look for records: a hook, a callback or an error."""
-    return _is_due(core)
-
-
 def readable(core, double now):
-    """As `ConsumerCore.readable`."""
+    """The partitions whose records may be returned. None: a process that slept may own nothing any more (B-33)."""
     view = core.view
     if view is None or core.subscription is None or now < <double>view.ownership_deadline:
         return core.allowed

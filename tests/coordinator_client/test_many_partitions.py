@@ -8,6 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
+from kohort.coordinator_client.fetch._collect import readable
 from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CompletedFetch
 from kohort.fastpath import decode, encode
 
@@ -49,9 +50,9 @@ def looked_at(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[Topic
     """Each partition that is checked: before its records are decoded, and before they are returned, unless neither a
     turn nor much time came between."""
     looks: list[TopicPartition] = []
-    readable = consumer._session.core.readable
+    session = consumer._session
     monkeypatch.setattr(
-        consumer._session.collector, "readable", lambda now: Watched(readable(now) or frozenset(), looks)
+        session.collector, "readable", lambda now: Watched(readable(session.core, now) or frozenset(), looks)
     )
     return looks
 
