@@ -20,7 +20,7 @@ from kohort.coordinator_client.fetch._collect import (
 )
 from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.fastpath import CorruptRecord, RecordColumns, decode
+from kohort.fastpath import CorruptRecord, decode
 from kohort.network._guard import Door
 from kohort.network.network_client import Driver
 
@@ -124,23 +124,23 @@ class FetchCollector(CollectorFields):
         """Decode each slice to columns or an error. Large slices are decoded in parallel, because decoding releases the
         GIL.
         """
-        known = [self.decoded.get(slice_.partition) for slice_, _offset in slices]
-        decoded = [
-            one if one is not None and one.slice_ is slice_ else None
-            for one, (slice_, _offset) in zip(known, slices, strict=True)
-        ]
-        due = [place for place, one in enumerate(decoded) if one is None]
-        jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
-        if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
+        decoded = {
+            slice_.partition: one
+            for slice_, _offset in slices
+            if (one := self.decoded.get(slice_.partition)) is not None and one.slice_ is slice_
+        }
+        due = [(slice_, offset) for slice_, offset in slices if slice_.partition not in decoded]
+        jobs = [partial(_decode, slice_, offset, self.config) for slice_, offset in due]
+        if len(jobs) > 1 and sum(len(slice_.records) for slice_, _offset in due) >= SIDE_BY_SIDE_BYTES:
             fresh = self.driver.run_parallel(jobs)
         else:
             fresh = [job() for job in jobs]
-        for place, one in zip(due, fresh, strict=True):
-            decoded[place] = one
-            if one.corrupt and one.columns is not None:
-                for skipped in one.columns.corrupt:
-                    self._on_skipped(one.slice_.partition, skipped)
-        return [one for one in decoded if one is not None]
+        for done in fresh:
+            decoded[done.slice_.partition] = done
+            if done.corrupt and done.columns is not None:
+                for skipped in done.columns.corrupt:
+                    self._on_skipped(done.slice_.partition, skipped)
+        return [decoded[slice_.partition] for slice_, _offset in slices]
 
     def _refuse(self, collected: CollectedFetches) -> None:
         """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
@@ -234,34 +234,29 @@ class FetchCollector(CollectorFields):
         )
 
 
-def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:
+def _decode(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:
+    partition = slice_.partition
     try:
-        columns = _decode(slice_, offset, config)
+        columns = decode(
+            slice_.records,
+            topic=partition.topic,
+            partition=partition.partition,
+            from_offset=offset,
+            aborted=slice_.aborted,
+            on_corrupt=config.on_corrupt,
+            high_watermark=slice_.high_watermark,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+        if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
+            raise CorruptRecord(
+                "Fetch response contains no complete record batch",
+                hint="raise max_partition_fetch_bytes if the batch is larger",
+                **partition._asdict(),
+                offset=slice_.start,
+            )
     except KohortError as error:
         before = error.decoded if isinstance(error, CorruptRecord) else None
         if before is None or before.next_offset <= offset:
             return DecodedFetch(slice_, None, error=error)
         columns = before  # the next poll behind these records raises the error first
     return DecodedFetch(slice_, columns, len(columns.corrupt))
-
-
-def _decode(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> RecordColumns:
-    partition = slice_.partition
-    columns = decode(
-        slice_.records,
-        topic=partition.topic,
-        partition=partition.partition,
-        from_offset=offset,
-        aborted=slice_.aborted,
-        on_corrupt=config.on_corrupt,
-        high_watermark=slice_.high_watermark,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-    )
-    if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
-        raise CorruptRecord(
-            "Fetch response contains no complete record batch",
-            hint="raise max_partition_fetch_bytes if the batch is larger",
-            **partition._asdict(),
-            offset=slice_.start,
-        )
-    return columns
