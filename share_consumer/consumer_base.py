@@ -276,12 +276,7 @@ class ShareConsumerBase:
 
     def _begin_close(self, until: float) -> None:
         handed, now = self._door.handed, self._driver.now()
-
-        def begin(core: ShareConsumerCore) -> None:
-            core.take(handed)
-            core.begin_close(now, until)
-
-        self._handle.call(begin)
+        self._handle.call(lambda core: core.begin_close(handed, now, until))
 
     def _left(self) -> bool | None:
         """True if the group is left, or the time for it is over, else None."""

@@ -60,7 +60,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             self,
             lambda: self.heartbeats.member.topics,
             on_metadata=lambda _changed: self._updated(),
-            on_coordinator_lost=lambda endpoint, _error: self.heartbeats.lost(endpoint),
+            on_coordinator_lost=lambda endpoint, _error: self.heartbeats.coordinators.lost(endpoint),
             on_data_lost=lambda endpoint, now: self.fetcher.connection_lost(endpoint, now),
         )
         self.door = Door(_elsewhere)
@@ -95,7 +95,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         """Handle everything that happened, and return the requests to send."""
         self.cluster.bootstrap_failed(now)
         if self.retired is not None and self._leaves_by == inf:
-            self.begin_close(now, now + LEAVE_S)
+            self.begin_close(None, now, now + LEAVE_S)
         if self.fetcher.closing and self.fetcher.closed:
             self.heartbeats.member.leave()
         if not self.fetcher.parked:  # else the caller has been woken, and is slow
@@ -188,8 +188,9 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self._settle(now)
         self.fetcher.flushes = True
 
-    def begin_close(self, now: float, leaves_by: float) -> None:
+    def begin_close(self, handed: Handed | None, now: float, leaves_by: float) -> None:
         """Send noted acknowledgements, close the sessions, which releases all other records, and leave the group."""
+        self.take(handed)
         if not self.fetcher.closing:
             self.fetcher.settle(now)
             self.fetcher.closing = True

@@ -9,7 +9,6 @@ from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, 
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
-    Endpoint,
     PendingRequest,
     PollResult,
     RequestResult,
@@ -35,7 +34,7 @@ class ShareHeartbeats:
             context.chance,
         )
         self._lost_since = NEVER  # the time (monotonic s) since when the coordinator is not known
-        self._coordinators = CoordinatorFinder(
+        self.coordinators = CoordinatorFinder(
             context.send_to_any, context.request_s, context.backoff, context.chance, self._refused
         )
 
@@ -46,10 +45,10 @@ class ShareHeartbeats:
             self._context.updated()
         if member.state in (ShareState.OUT, ShareState.FAILED):
             return PollResult((), None)
-        coordinator = self._coordinators.of(CoordinatorKind.GROUP, group, now)
+        coordinator = self.coordinators.of(CoordinatorKind.GROUP, group, now)
         if coordinator is None:
             self._lost_since = min(self._lost_since, now)
-            times = (*self._coordinators.next_poll_at(), member.leave_by, self._lost_since + LEAVE_PATIENCE_S)
+            times = (*self.coordinators.next_poll_at(), member.leave_by, self._lost_since + LEAVE_PATIENCE_S)
             return PollResult((), earliest(now, times))
         self._lost_since = NEVER
         due = member.next_request(now)
@@ -65,10 +64,6 @@ class ShareHeartbeats:
         outgoing = UnsentRequest(ConnectionPurpose.GROUP, coordinator.endpoint, pending)
         return PollResult((outgoing,), member.next_poll_at())
 
-    def lost(self, endpoint: Endpoint) -> None:
-        """The idle connection to the coordinator has ended."""
-        self._coordinators.lost(endpoint)
-
     def _on_result(
         self, serial: int, coordinator: CoordinatorNode, sent_at: float, outcome: RequestResult, now: float
     ) -> None:
@@ -76,12 +71,12 @@ class ShareHeartbeats:
         if isinstance(outcome, ResponseReceived):
             self._context.sensors.heartbeat(sent_at, now)
             if member.on_response(serial, outcome.value, sent_at, now):
-                self._coordinators.lost(coordinator.endpoint)
+                self.coordinators.lost(coordinator.endpoint)
         elif isinstance(outcome, SendFailed):
             group = self._context.config.group
             self._fail(unsupported(group) if isinstance(outcome.error, UnsupportedVersion) else outcome.error)
         else:
-            self._coordinators.lost(coordinator.endpoint)
+            self.coordinators.lost(coordinator.endpoint)
             member.on_failure(serial, now)
         if member.error is not None:
             error, member.error = member.error, None

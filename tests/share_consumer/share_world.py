@@ -408,7 +408,7 @@ class ShareWorld:
             case 10 if member is not None and len(self.members) > 1 and not member.closes:
                 member.closes = True
                 member.core.take(member._given())
-                member.core.begin_close(self.clock.now, self.clock.now + 5.0)
+                member.core.begin_close(None, self.clock.now, self.clock.now + 5.0)
             case _:
                 pass
 
