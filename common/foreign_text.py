@@ -68,11 +68,10 @@ def scrubbed(text: str, secrets: Iterable[str]) -> str:
     for secret in filter(None, secrets):
         # The characters beside those of base64 hold bits of the secret too.
         spellings |= {spelling: f"[{_BASE64}]?{re.escape(spelling)}[{_BASE64}]?=*" for spelling in _in_base64(secret)}
-        plain = (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
-        spellings |= {spelling: re.escape(spelling) for spelling in plain}
         raw = secret.encode("utf-8", "surrogatepass")
-        for spelling in (raw.hex(), "".join(f"%{byte:02x}" for byte in raw), *plain[1:]):
-            spellings[spelling] = f"(?i:{re.escape(spelling)})" if spelling != secret else re.escape(spelling)
+        quoted = quote(secret, safe=""), quote(secret), quote_plus(secret), "".join(f"%{byte:02x}" for byte in raw)
+        spellings |= {spelling: f"(?i:{re.escape(spelling)})" for spelling in (*quoted, raw.hex())}
+        spellings[secret] = re.escape(secret)
     for spelling in sorted(spellings, key=len, reverse=True):
         text = re.sub(spellings[spelling], "***", text)
     return text
