@@ -55,22 +55,10 @@ from kohort.network.metadata_refresh import WantedTopics
 from kohort.protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from kohort.protocol.apis.heartbeat import HeartbeatRequest
     from kohort.protocol.apis.leave_group import LeaveGroupRequest
 
 ENOUGH_PROBES: Final = 3
 """Number of successive heartbeats with a newer generation after which a join's response counts as lost."""
-
-
-def heartbeat(identity: ConsumerGroupMetadata) -> "HeartbeatRequest":
-    from kohort.protocol.apis.heartbeat import HeartbeatRequest
-
-    return HeartbeatRequest(
-        group_id=identity.group_id,
-        generation_id=identity.generation,
-        member_id=identity.member_id,
-        group_instance_id=identity.instance_id,
-    )
 
 
 def leave_group(identity: ConsumerGroupMetadata, reason: str) -> "LeaveGroupRequest":
@@ -126,7 +114,16 @@ class ClassicHeartbeat(Heartbeats):
         super().beat()
 
     def _send(self, timeout_ms: int) -> None:
-        self._membership.send("Heartbeat", heartbeat(self._membership.identity), timeout_ms)
+        from kohort.protocol.apis.heartbeat import HeartbeatRequest
+
+        identity = self._membership.identity
+        request = HeartbeatRequest(
+            group_id=identity.group_id,
+            generation_id=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+        )
+        self._membership.send("Heartbeat", request, timeout_ms)
 
     def on_response(self, event: ev.HeartbeatResponded) -> None:
         requested = self._in_flight.complete(event.serial)

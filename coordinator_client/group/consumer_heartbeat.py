@@ -11,7 +11,6 @@ A join is rejected while its instance id is not released, also if this same memb
 member then releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
 """
 
-from collections.abc import Mapping
 from math import inf
 from typing import Any, Final
 
@@ -32,17 +31,6 @@ from kohort.protocol.errors import ErrorCode, error_name
 JOIN_EPOCH: Final = 0  # epochs with a special meaning
 LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
-
-
-def consumer_group_heartbeat(identity: ConsumerGroupMetadata, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
-    """Return the request to join or to stay. `said`: the fields that changed since the last successful response."""
-    return ConsumerGroupHeartbeatRequest(
-        group_id=identity.group_id,
-        member_id=identity.member_id,
-        member_epoch=max(identity.generation, JOIN_EPOCH),
-        instance_id=identity.instance_id,
-        **said,
-    )
 
 
 def leave_consumer_group(identity: ConsumerGroupMetadata, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
@@ -165,7 +153,15 @@ class ConsumerHeartbeat(Heartbeats):
             self._arrived = False
         self._may_have_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
-        membership.send(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
+        identity = membership.identity
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=identity.group_id,
+            member_id=identity.member_id,
+            member_epoch=max(identity.generation, JOIN_EPOCH),
+            instance_id=identity.instance_id,
+            **self._saying,
+        )
+        membership.send(API, request, timeout_ms)
 
     def _said(self) -> dict[str, Any]:
         """Return all fields, except the owned partitions."""

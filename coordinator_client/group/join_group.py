@@ -1,6 +1,6 @@
 """From a JoinGroup to the assignment: one round of the group's gathering, as a follower or as its leader."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
@@ -18,13 +18,11 @@ from kohort.coordinator_client.group.leader_assignment import (
     write_subscription,
 )
 from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
-from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.membership import Membership, after_sync, strangers
 from kohort.coordinator_client.group.ready import MemberMetadata
 from kohort.coordinator_client.group.states import MemberState, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.protocol.errors import ErrorCode, error_name
@@ -35,35 +33,6 @@ REASON_CHARACTERS_MAX = 255  # KIP-800: clients cut longer ones
 
 JOIN_GRACE_MS: Final = 5_000
 """Time (ms) that a JoinGroup may wait for its response beyond the rebalance timeout, as in Apache Kafka's client."""
-
-
-def join_group(
-    settings: MemberSettings, identity: ConsumerGroupMetadata, protocols: Sequence[tuple[str, bytes]], reason: str
-) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=settings.group_id,
-        session_timeout_ms=settings.session_timeout_ms,
-        rebalance_timeout_ms=settings.rebalance_ms,
-        member_id=identity.member_id,
-        group_instance_id=settings.instance_id,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
-        protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols),
-        reason=reason[:REASON_CHARACTERS_MAX],
-    )
-
-
-def sync_group(
-    identity: ConsumerGroupMetadata, protocol: str, assignments: tuple[SyncGroupRequestAssignment, ...]
-) -> SyncGroupRequest:
-    return SyncGroupRequest(
-        group_id=identity.group_id,
-        generation_id=identity.generation,
-        member_id=identity.member_id,
-        group_instance_id=identity.instance_id,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
-        protocol_name=protocol,
-        assignments=assignments,
-    )
 
 
 class Gathering(MemberComponent):
@@ -102,7 +71,10 @@ class Gathering(MemberComponent):
     def join(self, topics: frozenset[str]) -> None:
         """Send a JoinGroup that subscribes to `topics`."""
         try:
-            protocols = [(name, self._subscription_for(assignor, topics)) for name, assignor in self._assignors.items()]
+            protocols = tuple(
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription_for(assignor, topics))
+                for name, assignor in self._assignors.items()
+            )
         except AssignorFailed as error:
             self._membership.fail(error)
             return
@@ -110,7 +82,16 @@ class Gathering(MemberComponent):
         # A heartbeat in flight was sent under the old identity, so its error must not end the membership while the join
         # waits.
         self._in_flight.cancel("Heartbeat")
-        request = join_group(self._settings, self._membership.identity, protocols, reason)
+        request = JoinGroupRequest(
+            group_id=self._settings.group_id,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.rebalance_ms,
+            member_id=self._membership.identity.member_id,
+            group_instance_id=self._settings.instance_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=reason[:REASON_CHARACTERS_MAX],
+        )
         self._membership.send("JoinGroup", request, self._patience_ms)
         self._topics.joined, self._topics.awaited_until = topics, None
         self._membership.rejoin = None
@@ -227,9 +208,17 @@ class Gathering(MemberComponent):
         self._sync(event.assignments)
 
     def _sync(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
-        membership = self._membership
-        request = sync_group(membership.identity, membership.protocol or "", assignments)
-        membership.send("SyncGroup", request, self._patience_ms)
+        identity = self._membership.identity
+        request = SyncGroupRequest(
+            group_id=identity.group_id,
+            generation_id=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=self._membership.protocol or "",
+            assignments=assignments,
+        )
+        self._membership.send("SyncGroup", request, self._patience_ms)
 
     def on_synced(self, event: ev.SyncGroupResponded) -> None:
         requested = self._in_flight.complete(event.serial)
