@@ -93,11 +93,13 @@ class MetadataUpdater:
 
     def _times(self, now: float) -> list[float | None]:
         """The times (monotonic s) of the next polls if nothing happens, but for metadata."""
-        retries = self._core.endpoints.next_poll_at()
+        core = self._core
+        retries = core.endpoints.next_poll_at()
+        is_starting = not core.endpoints.ever_responded and core.fatal is None
         return [
             *(retries if retries and self.no_broker_available(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
-            self.bootstrap_limit(),
+            core.started + core.bootstrap_s if is_starting else None,
         ]
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
@@ -117,11 +119,6 @@ class MetadataUpdater:
 
     def no_broker_available(self, now: float) -> bool:
         return self.pick(now) is None
-
-    def bootstrap_limit(self) -> float | None:
-        if self._core.endpoints.ever_responded or self._core.fatal is not None:
-            return None
-        return self._core.started + self._core.bootstrap_s
 
     # --- metadata
 

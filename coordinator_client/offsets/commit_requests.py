@@ -207,8 +207,7 @@ class CommitRequestManager:
         if coordinator is not None and coordinator != self._coordinator:
             self._coordinator = coordinator
             self.queue.end_backoff()  # its delays are due to another coordinator
-        hopeless = self._context.fatal() if coordinator is None else None
-        self.queue.expire(now, everything=hopeless is not None, because=hopeless)
+        self.queue.expire(now, self._context.fatal() if coordinator is None else None)
         waits = self.queue.waits
         due = {one: to for one, to in self._book.due(now).items() if not waits(one, to.offset)}
         if due and not self._context.closing():

@@ -506,9 +506,9 @@ class CommitQueue:
             self._refuse_all(entry, UNKNOWN_OUTCOME, error)
         self._flush(now)
 
-    def expire(self, now: float, *, everything: bool = False, because: KohortError | None = None) -> None:
-        """Fail commits past their deadline, or all if no more requests can be sent."""
-        for commit in self._overdue(now, everything):
+    def expire(self, now: float, because: KohortError | None = None) -> None:
+        """Fail commits past their deadline, or all if no more requests can be sent `because` of an error."""
+        for commit in self._overdue(now) if because is None else [*self._open]:
             error = because or OperationTimeout(
                 "no response to OffsetCommit in time", hint="whether it was stored is unknown", group=self.group_id
             )
@@ -517,9 +517,7 @@ class CommitQueue:
             self.in_flight = None
         self._flush(now)
 
-    def _overdue(self, now: float, everything: bool) -> list[Commit]:
-        if everything:
-            return [*self._open]
+    def _overdue(self, now: float) -> list[Commit]:
         overdue = []
         while self._deadlines and (self._deadlines[0][2] not in self._open or now >= self._deadlines[0][0]):
             _deadline, _serial, commit = heappop(self._deadlines)
