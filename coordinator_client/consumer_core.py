@@ -715,13 +715,9 @@ class ConsumerCore(CoreFields):
 
     def pause(self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None) -> None:
         """Set pause marks; without arguments, on the whole consumer."""
-        marks = self.marks
+        marks = self.marks.pause(partitions or (), self.visible).pause_topics(topics, self.subscription)
         if partitions is None and not topics and pattern is None:
             marks = marks.pause_all()
-        if partitions is not None:
-            marks = marks.pause(partitions, self.visible)
-        if topics:
-            marks = marks.pause_topics(topics, self.subscription)
         if pattern is not None:
             marks = marks.pause_pattern(pattern, self.subscription)
         self.mark(marks)
@@ -729,13 +725,9 @@ class ConsumerCore(CoreFields):
     def resume(
         self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None
     ) -> None:
-        marks = self.marks
+        marks = self.marks.resume(partitions or ()).resume_topics(topics)
         if partitions is None and not topics and pattern is None:
             marks = marks.resume_all()
-        if partitions is not None:
-            marks = marks.resume(partitions)
-        if topics:
-            marks = marks.resume_topics(topics)
         if pattern is not None:
             marks = marks.resume_pattern(pattern)
         self.mark(marks)
