@@ -10,7 +10,6 @@ from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.sensors import Sensors
 from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
-from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import ConnectionPurpose, NoResponse, PendingRequest, UnsentRequest
@@ -28,7 +27,6 @@ class ConsumerContext(NamedTuple):
     config: ConsumerConfig
     request_s: float
     backoff: Backoff
-    endpoints: ConnectionStates
     metadata: MetadataRefresher
     counters: Counters
     sensors: Sensors

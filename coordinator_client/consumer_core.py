@@ -132,7 +132,6 @@ class ConsumerCore(CoreFields):
             config=config,
             request_s=config.request_timeout_ms / 1000,
             backoff=self.backoff,
-            endpoints=self.endpoints,
             metadata=self.metadata,
             counters=self.counters,
             sensors=self.sensors,
