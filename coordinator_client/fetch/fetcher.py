@@ -108,28 +108,19 @@ class FetchInFlight(NamedTuple):
 
 
 class FetchOutcome:
-    """Results of a Fetch response for other components.
+    """A Fetch response of `node`, the state of the client at its arrival, and the results for other components.
 
     `stale`: metadata must be refreshed. `leaders` and `brokers`: new leaders and their addresses (KIP-951).
     `parked_bytes`: bytes added to the buffer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, node: int, view: ClusterView, now: float, wall_ms: int, chance: float) -> None:
+        self.node, self.view = node, view
+        self.now, self.wall_ms, self.chance = now, wall_ms, chance
         self.stale = False
         self.leaders: list[tuple[TopicPartition, int, int]] = []
         self.brokers: list[BrokerNode] = []
         self.parked_bytes = 0
-
-
-class ReceivedFetch(NamedTuple):
-    """A Fetch response of `node`, the state of the client at its arrival, and the results so far."""
-
-    node: int
-    view: ClusterView
-    now: float
-    wall_ms: int
-    chance: float
-    outcome: FetchOutcome
 
 
 class Replica(NamedTuple):
@@ -371,8 +362,7 @@ class Fetcher(FetcherFields):
         is_sessionless: bool = False,
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
-        outcome = FetchOutcome()
-        received = ReceivedFetch(node, view, now, wall_ms, chance, outcome)
+        outcome = FetchOutcome(node, view, now, wall_ms, chance)
         fetch = self.sessionless_ended(node) if is_sessionless else self._session_returned(node)
         if response.error_code and not is_sessionless:
             session = fetch.names
@@ -397,7 +387,7 @@ class Fetcher(FetcherFields):
                 # The records before it were dropped meanwhile (`trim`).
                 if pending.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
-                self._one(received, partition, data, pending)
+                self._one(outcome, partition, data, pending)
                 if data.records and fetch.names.epoch == OPENING:
                     fetch.names.move_back(partition)
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
@@ -427,14 +417,14 @@ class Fetcher(FetcherFields):
         return fetch
 
     def _one(
-        self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
+        self, outcome: FetchOutcome, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
-        node, view, now, wall_ms, _chance, outcome = received
+        node, view, now = outcome.node, outcome.view, outcome.now
         if data.current_leader.leader_id >= 0:
             leader = data.current_leader
             outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
         if data.error_code:
-            self._refused(received, partition, data, pending)
+            self._refused(outcome, partition, data, pending)
             return
         # A partition that is redirected to a follower keeps them: that follower may have just refused it.
         if data.preferred_read_replica < 0 and self._attempts.pop(partition, None) is not None:
@@ -443,30 +433,28 @@ class Fetcher(FetcherFields):
         self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
             if _is_of_leader(node, data, pending, view.partition(partition)):
-                diverging = data.diverging_epoch
-                self.positions.diverged(
-                    partition, pending.serial, diverging.end_offset, diverging.epoch, pending.leader_epoch, wall_ms
-                )
+                end, epoch = data.diverging_epoch.end_offset, data.diverging_epoch.epoch
+                self.positions.diverged(partition, pending.serial, end, epoch, pending.leader_epoch, outcome.wall_ms)
             else:
-                self._back_to_leader(received, partition)
+                self._back_to_leader(outcome, partition)
             return
         if data.preferred_read_replica >= 0:
-            self._send_elsewhere(received, partition, data.preferred_read_replica)
+            self._send_elsewhere(outcome, partition, data.preferred_read_replica)
         if data.records:
             self._park(partition, data, pending)
             outcome.parked_bytes += len(data.records)
             if self._source(partition, view, now) != node:
                 self.revision += 1  # the request to its present broker is behind these records
 
-    def _send_elsewhere(self, received: ReceivedFetch, partition: TopicPartition, replica: int) -> None:
+    def _send_elsewhere(self, outcome: FetchOutcome, partition: TopicPartition, replica: int) -> None:
         """Use the preferred read replica that the leader named (KIP-392)."""
-        if _is_up(replica, partition, received.view):
-            self._replicas[partition] = Replica(replica, received.now + self.config.metadata_max_age_ms / 1000)
+        if _is_up(replica, partition, outcome.view):
+            self._replicas[partition] = Replica(replica, outcome.now + self.config.metadata_max_age_ms / 1000)
             self.revision += 1
             return
         # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
-        received.outcome.stale = True
-        self._wait(received, partition)
+        outcome.stale = True
+        self._wait(outcome, partition)
 
     def _park(self, partition: TopicPartition, data: PartitionData, pending: RequestedFetch) -> None:
         records = memoryview(data.records or b"")
@@ -500,14 +488,14 @@ class Fetcher(FetcherFields):
             self._walked_for = self.revision, walked[1]
 
     def _refused(
-        self, received: ReceivedFetch, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
+        self, outcome: FetchOutcome, partition: TopicPartition, data: PartitionData, pending: RequestedFetch
     ) -> None:
-        node, view, _now, wall_ms, _chance, outcome = received
+        node, view = outcome.node, outcome.view
         positions = self.positions
         code = data.error_code
         if node != pending.leader:
             # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
-            self._back_to_leader(received, partition)
+            self._back_to_leader(outcome, partition)
             return
         self._replicas.pop(partition, None)
         self.revision += 1
@@ -520,7 +508,7 @@ class Fetcher(FetcherFields):
             and _is_of_leader(node, data, pending, view.partition(partition))
         ):
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
-            positions.out_of_range(partition, pending.serial, pending.offset, log_start, wall_ms)
+            positions.out_of_range(partition, pending.serial, pending.offset, log_start, outcome.wall_ms)
             return
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
@@ -530,22 +518,22 @@ class Fetcher(FetcherFields):
             return
         if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:
             outcome.stale = outcome.stale or code not in RETRIED_BY_WAITING
-            self._wait(received, partition)
+            self._wait(outcome, partition)
             return
         positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
 
-    def _back_to_leader(self, received: ReceivedFetch, partition: TopicPartition) -> None:
+    def _back_to_leader(self, outcome: FetchOutcome, partition: TopicPartition) -> None:
         """Fetch from the leader again, after a backoff.
 
         Without the backoff, the leader may name the same follower at once (KIP-392).
         """
         self._replicas.pop(partition, None)
-        self._wait(received, partition)
+        self._wait(outcome, partition)
 
-    def _wait(self, received: ReceivedFetch, partition: TopicPartition) -> None:
+    def _wait(self, outcome: FetchOutcome, partition: TopicPartition) -> None:
         """Leave the partition out of requests until its backoff is over."""
         attempts = self._attempts.get(partition, FRESH)
-        self._attempts[partition] = attempts.failed(received.now, self._backoff, received.chance)
+        self._attempts[partition] = attempts.failed(outcome.now, self._backoff, outcome.chance)
         self.revision += 1
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
