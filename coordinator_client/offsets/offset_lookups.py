@@ -527,10 +527,8 @@ class OffsetsRequestManager:
             if left_out := partitions - response.keys():
                 lookup.failed(left_out, now, self._context.backoff, self._context.chance())
             error = lookup.responded(response, now, self._context.backoff, self._context.chance())
-            if error is not None:
+            if error is not None or lookup.complete:
                 self._end_lookup(lookup, error)
-            elif lookup.complete:
-                self._end_lookup(lookup, None)
 
         request = PendingRequest(
             "ListOffsets", self._list_offsets(wanted, stable=lookup.stable), done, self._context.request_s
