@@ -47,6 +47,7 @@ except ImportError:
 log = logger(__name__)
 
 COMMIT_S = 5.0  # the longest delay of a batch by an unreachable group coordinator
+LOOKS, LOOK_S = 10, 0.5  # for partitions that a broker may not have learned of yet
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many offsets
 
 
@@ -157,7 +158,7 @@ class StreamReader(StreamBase):
         if self._unnamed and not self._began:
             raise no_offset("start", self._unnamed[0])
         before = self._reached if start is None else _of_no_group(start)
-        listed, ids = self._places(before), self._topic_ids
+        listed, ids = self._listed(before), self._topic_ids
         again = self._created_again({place.topic for place in listed})
         # A broker may not have learned of added partitions yet that another one has listed. A topic never loses any.
         same = {topic for topic, now in self._topic_ids.items() if now and now == ids.get(topic)}
@@ -226,6 +227,23 @@ class StreamReader(StreamBase):
         else:
             self._committed = there
 
+    def _listed(self, before: Mapping[TopicPartition, int] | None) -> tuple[TopicPartition, ...]:
+        """`_places`, requested again for a while if it lacks partitions of a topic whose id is not known yet.
+
+        A restarted stream knows no ids. A topic with fewer partitions may be a new one, or listed by a lagging broker.
+        """
+        unknown = {place for place in before or () if not self._topic_ids.get(place.topic)}
+        if self._options.partitions:
+            unknown.intersection_update(self._options.partitions)
+        for look in range(LOOKS):
+            if look:
+                time.sleep(LOOK_S)
+            listed = self._places(before)
+            topics = {place.topic for place in listed}
+            if not any(place.topic in topics for place in unknown.difference(listed)):
+                break
+        return listed
+
     def _places(self, before: Mapping[TopicPartition, int] | None) -> tuple[TopicPartition, ...]:
         """The partitions of the stream. Topics and partitions may have been added or deleted since the last call.
 
@@ -285,7 +303,7 @@ class StreamReader(StreamBase):
         if not added:
             return {}
         if self._there is None:  # a batch is repeated after a restart
-            self._there = frozenset(self._places({**before, **ends}))
+            self._there = frozenset(self._listed({**before, **ends}))
         self._refuse_gone(added, self._there)
         begin = self._of_existing(self._consumer().beginning_offsets, added & self._there)
         for place, offset in sorted(begin.items()):

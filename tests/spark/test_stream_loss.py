@@ -139,6 +139,47 @@ def test_what_a_broker_has_not_learned_of_yet_is_no_loss(
     assert now.latestOffset(end) == end
 
 
+def of_first_partitions(response: Any) -> Any:
+    """A Metadata response without the added partitions."""
+    return response._replace(topics=tuple(topic._replace(partitions=topic.partitions[:1]) for topic in response.topics))
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("fails", ["false", "true"])
+@pytest.mark.parametrize("way", [{}, {"assign": '{"goes":[0,1],"stays":[0]}'}], ids=["subscribe", "assign"])
+def test_a_restarted_stream_waits_for_partitions_that_a_broker_has_not_learned_of_yet(
+    fake: FakeBroker, reader: Make, monkeypatch: pytest.MonkeyPatch, way: dict[str, str], fails: str
+) -> None:
+    """It does not know the ids of topics, which would show that a topic is the same."""
+    monkeypatch.setattr("kohort.spark.stream.LOOK_S", 0.0)
+    fake.add_partitions("goes", 2)
+    fake.produce("goes", 1, [(None, b"value")])
+    before = {"goes": {"0": 0, "1": 0}, "stays": {"0": 0}}
+    end = {"goes": {"0": 1, "1": 1}, "stays": {"0": 1}}
+    old = fake.control("Metadata", lambda _call: Alter(of_first_partitions), times=3)
+    assert reader(**way, failOnDataLoss=fails).latestOffset(before) == end
+    assert old.calls == 3
+    # A batch that began with an added partition, and is repeated after the restart.
+    fake.control("Metadata", lambda _call: Alter(of_first_partitions), times=3)
+    tasks = reader(**way, failOnDataLoss=fails).partitions(BEGIN, end)
+    assert [one for task in tasks for one in task.value] == [
+        OffsetRange("goes", 0, 0, 1),
+        OffsetRange("goes", 1, 0, 1),
+        OffsetRange("stays", 0, 0, 1),
+    ]
+
+
+@pytest.mark.proves("B-39")
+def test_partitions_that_no_broker_lists_are_a_loss_after_a_restart(
+    fake: FakeBroker, reader: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.spark.stream.LOOK_S", 0.0)
+    before = {"goes": {"0": 0, "1": 0}, "stays": {"0": 0}}
+    with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=1\)"):
+        reader().latestOffset(before)
+    assert reader(failOnDataLoss="false").latestOffset(before) == {"goes": {"0": 1}, "stays": {"0": 1}}
+
+
 @pytest.mark.proves("B-39")
 def test_a_topic_that_goes_while_its_offsets_are_requested_does_not_end_a_tolerant_stream(
     fake: FakeBroker, reader: Make
