@@ -6,6 +6,7 @@ that offset after it has fenced earlier attempts, and skips a batch that is comm
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -14,7 +15,9 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata
 from kohort.network.client_config import ClientConfig
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer, ProducerConfig
+from kohort.producer import Producer, ProducerConfig, ProducerFenced, TransactionError
+from kohort.producer.transaction_manager import FENCED
+from kohort.protocol.errors import BrokerError
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
 from kohort.spark.worker_tuning import settle
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUERY_ID = "sql.streaming.queryId"  # Spark's local property in the thread of a query
+LOOK_S = 0.5
 
 # By transactions and topic: the run and batch of the last frame, and its hash.
 _last_frames: dict[tuple[str, str], tuple[str, int, int]] = {}
@@ -121,22 +125,58 @@ class WriteOnce:
     def write(self, batches: "Iterator[pa.RecordBatch]", partition: int) -> int:
         """The number of records.
 
+        An attempt that another one has fenced waits for that one's commit, and has succeeded then. If it failed at
+        once, Spark would count a failed task, and start a copy of the copy.
+
         Raises PlanError if a repeated batch has another number than the committed one, or if a later one is committed.
+        Raises TransactionError if the other attempt has not committed after the time-out of a transaction.
         """
-        topic, name = self.options.topic, f"{self.name}-{partition}"
-        assert topic is not None
-        place, group = TopicPartition(topic, 0), ConsumerGroupMetadata(name)
+        limit_s = ProducerConfig.from_kafka(self.options.properties).transaction_timeout_ms / 1000
+        overdue_at = time.monotonic() + limit_s
+        counts: list[int] = []
+        rows = _counted(batches, counts)
+        try:
+            return self._write(rows, partition)
+        except TransactionError as error:
+            # The coordinator fences a transaction that is overdue.
+            if not _is_fenced(error) or time.monotonic() >= overdue_at:
+                raise
+            committed = self._committed_by_other(partition, time.monotonic() + limit_s)
+            if committed is None:
+                raise
+            for _ in rows:
+                pass
+            return self._same(sum(counts), committed, partition)
+
+    def _write(self, batches: "Iterator[pa.RecordBatch]", partition: int) -> int:
+        name, place = self._names(partition)
         with Producer.from_config({**self.options.properties, "transactional.id": name}) as producer:
             producer.begin()  # from here on, no earlier attempt can commit
-            before = _committed(self.options.properties, name, place)
+            with _of_group(self.options.properties, name) as consumer:
+                before = consumer.committed([place])[place]
             if before is not None and before.offset > self.batch_id:
                 producer.abort()
                 return self._same(sum(batch.num_rows for batch in batches), before, partition)
-            records = send(producer, batches, topic)
+            records = send(producer, batches, self.options.topic)
             mark = OffsetAndMetadata(self.batch_id + 1, metadata=str(records))
-            producer.send_offsets({place: mark}, group)
+            producer.send_offsets({place: mark}, ConsumerGroupMetadata(name))
             producer.commit()
         return records
+
+    def _committed_by_other(self, partition: int, until: float) -> OffsetAndMetadata | None:
+        """The commit of the batch that another attempt makes until then. None if it does not."""
+        name, place = self._names(partition)
+        with _of_group(self.options.properties, name) as consumer:
+            while (found := consumer.committed([place])[place]) is None or found.offset <= self.batch_id:
+                if time.monotonic() >= until:
+                    return None
+                time.sleep(LOOK_S)
+        return found
+
+    def _names(self, partition: int) -> tuple[str, TopicPartition]:
+        """The transactional id, which is also the group, and the partition whose offset is the batch."""
+        assert self.options.topic is not None
+        return f"{self.name}-{partition}", TopicPartition(self.options.topic, 0)
 
     def _same(self, records: int, committed: OffsetAndMetadata, partition: int) -> int:
         if committed.offset > self.batch_id + 1:
@@ -156,6 +196,17 @@ class WriteOnce:
         return records
 
 
-def _committed(properties: Mapping[str, str], group: str, place: TopicPartition) -> OffsetAndMetadata | None:
-    with Consumer.from_config({**ClientConfig.part_of(properties), "group.id": group}) as consumer:
-        return consumer.committed([place])[place]
+def _of_group(properties: Mapping[str, str], group: str) -> Consumer:
+    return Consumer.from_config({**ClientConfig.part_of(properties), "group.id": group})
+
+
+def _counted(batches: "Iterator[pa.RecordBatch]", counts: list[int]) -> "Iterator[pa.RecordBatch]":
+    """The batches, with the number of rows of each added to `counts`."""
+    for batch in batches:
+        counts.append(batch.num_rows)
+        yield batch
+
+
+def _is_fenced(error: TransactionError) -> bool:
+    cause = error.__cause__
+    return isinstance(error, ProducerFenced) or (isinstance(cause, BrokerError) and cause.code in FENCED)

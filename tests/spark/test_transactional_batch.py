@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import ConfigError
-from kohort.producer import ProducerFenced, TransactionAborted
+from kohort.producer import Producer, ProducerFenced, TransactionAborted
 from kohort.spark import OptionError, PlanError, TransactionalWriter
 from kohort.spark.sink import SinkOptions
 from kohort.spark.transactional_batch import WriteOnce
@@ -28,9 +28,9 @@ def fake() -> Iterator[FakeBroker]:
         yield broker
 
 
-def task(bootstrap: str, batch_id: int) -> WriteOnce:
+def task(bootstrap: str, batch_id: int, **settings: str) -> WriteOnce:
     options = {"kafka.bootstrap.servers": bootstrap, "topic": "t", "kafka.request.timeout.ms": "3000"}
-    return WriteOnce(SinkOptions.of(options), "query", batch_id)
+    return WriteOnce(SinkOptions.of(options | settings), "query", batch_id)
 
 
 def batches(*values: bytes) -> Iterator[pa.RecordBatch]:
@@ -81,17 +81,54 @@ def test_a_commit_whose_response_is_lost_is_not_repeated(fake: FakeBroker) -> No
     assert read(fake.bootstrap) == [b"a"]
 
 
-def test_an_attempt_that_is_overtaken_is_fenced(fake: FakeBroker) -> None:
-    """As with speculation: the copy begins while the first attempt writes."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_attempt_that_is_overtaken_ends_with_the_commit_of_the_other(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with speculation: the copy begins while the first attempt writes. Spark counts an attempt that fails."""
+    monkeypatch.setattr("kohort.spark.transactional_batch.LOOK_S", 0.01)
+    begun, may_go_on, read_to_end = threading.Event(), threading.Event(), threading.Event()
+
+    def of_copy() -> Iterator[pa.RecordBatch]:
+        begun.set()
+        assert may_go_on.wait(60)
+        yield from batches(b"a", b"b")
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield from batches(b"a")
-        task(fake.bootstrap, 0).write(batches(b"a", b"b"), 0)
+        copy.start()
+        assert begun.wait(60)
+        yield from batches(b"b")
+        read_to_end.set()
+
+    with FakeBroker(topics={"t": 2}, features={"transaction.version": version}) as fake:
+        # The third one is of the attempt that is fenced.
+        fake.control("OffsetFetch", lambda call: may_go_on.set() if call.number == 2 else None)
+        copy = threading.Thread(target=task(fake.bootstrap, 0).write, args=(of_copy(), 0))
+        assert task(fake.bootstrap, 0).write(overtaken(), 0) == 2
+        copy.join()
+        assert read_to_end.is_set()
+        assert read(fake.bootstrap) == [b"a", b"b"]
+
+
+def test_an_attempt_fails_if_the_other_does_not_commit(fake: FakeBroker) -> None:
+    limit = {"kafka.transaction.timeout.ms": "1500"}
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield from batches(b"a")
+        with Producer(fake.bootstrap, transactional_id="query-0") as other:
+            other.begin()
         yield from batches(b"b")
 
     with pytest.raises((ProducerFenced, TransactionAborted)):
-        task(fake.bootstrap, 0).write(overtaken(), 0)
-    assert read(fake.bootstrap) == [b"a", b"b"]
+        task(fake.bootstrap, 0, **limit).write(overtaken(), 0)
+    assert read(fake.bootstrap) == []
+
+
+def test_an_attempt_whose_transaction_is_overdue_waits_for_no_other(fake: FakeBroker) -> None:
+    with pytest.raises((ProducerFenced, TransactionAborted)):
+        task(fake.bootstrap, 0, **{"kafka.transaction.timeout.ms": "1"}).write(batches(b"a"), 0)
+    assert len(fake.calls_of("OffsetFetch")) == 1
 
 
 def test_earlier_attempts_are_fenced_before_the_committed_batch_is_read(fake: FakeBroker) -> None:
