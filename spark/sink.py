@@ -18,7 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
@@ -97,6 +105,9 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     types = {field.name: field.dataType for field in schema}
     if doubled := [name for name in (*COLUMNS, "headers") if schema.names.count(name) > 1]:
         raise OptionError(f"there are several columns {doubled[0]!r}", hint="drop or rename them", column=doubled[0])
+    if unreadable := [name for name, kind in types.items() if isinstance(kind, YearMonthIntervalType)]:
+        name = unreadable[0]
+        raise OptionError(f"PySpark cannot pass column {name!r}, a year-month interval", hint="drop it", column=name)
     if "value" not in types:
         raise OptionError("there is no column 'value'", hint=f"the columns are {', '.join(types)}", column="value")
     if options.topic is None and "topic" not in types:

@@ -94,6 +94,7 @@ def test_kafkas_own_names_are_the_producers() -> None:
         ({"value": "long"}, "t", "column 'value' is bigint, not string or binary"),
         ({"value": "string", "partition": "long"}, "t", "column 'partition' is bigint, not int"),
         ({"value": "string", "headers": "string"}, "t", "column 'headers' is string, not array"),
+        ({"value": "string", "age": "interval year to month"}, "t", "cannot pass column 'age', a year-month interval"),
     ],
 )
 def test_a_frame_whose_rows_are_no_records_is_refused(columns: dict[str, Any], topic: str | None, says: str) -> None:
