@@ -311,7 +311,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
     try:
         found = parsed_json(path.read_bytes())
         return {
-            TopicPartition(topic, int(number)): _offset(offset)
+            TopicPartition(topic, _offset(int("" if "_" in number else number))): _offset(offset)
             for topic, numbers in found.items()
             for number, offset in numbers.items()
         }

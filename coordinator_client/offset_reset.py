@@ -24,9 +24,9 @@ class ResetKind(Enum):
 # ISO 8601 durations as Java's Duration.parse reads them (KIP-1106), in any case: days, then a T with hours, minutes or
 # seconds behind it, each with a sign of its own, and a fraction of the seconds behind a point or a comma.
 _DURATION = (
-    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]+)D)?"
-    r"(?:T(?=[-+0-9])(?:(?P<hours>[-+]?[0-9]+)H)?(?:(?P<minutes>[-+]?[0-9]+)M)?"
-    r"(?:(?P<seconds>[-+]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?"
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]{1,19})D)?"
+    r"(?:T(?=[-+0-9])(?:(?P<hours>[-+]?[0-9]{1,19})H)?(?:(?P<minutes>[-+]?[0-9]{1,19})M)?"
+    r"(?:(?P<seconds>[-+]?[0-9]{1,19})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?"
 )
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 

@@ -316,7 +316,7 @@ def from_text(setting: Setting, text: str) -> Any:
         return setting.read(text)
     if setting.kind == "int":
         try:
-            return int(text)
+            return int("" if "_" in text else text)  # Java reads no underscores
         except ValueError:
             raise wrong_type(setting, text) from None
     if setting.kind == "bool":

@@ -305,7 +305,7 @@ def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: i
 def _by_place(given: Mapping[str, str], option: str) -> list[tuple[TopicPartition, Any]]:
     try:
         return [
-            (TopicPartition(str(topic), int(number)), value)
+            (TopicPartition(str(topic), _partition(number)), value)
             for topic, numbers in _json(given, option).items()
             for number, value in numbers.items()
         ]
@@ -315,8 +315,14 @@ def _by_place(given: Mapping[str, str], option: str) -> list[tuple[TopicPartitio
         ) from None
 
 
+def _partition(text: str) -> int:
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", text):  # int() would take underscores, too
+        raise ValueError(text)
+    return int(text)
+
+
 def _offset(value: Any, option: str, forbidden: int | None) -> Point:
-    if isinstance(value, bool) or not isinstance(value, int) or value < _EARLIEST or value == forbidden:
+    if isinstance(value, bool) or not isinstance(value, int) or value == forbidden or not _EARLIEST <= value < 2**63:
         raise OptionError(f"{value!r} is not a valid offset here", option=option)
     words: Mapping[int, Point] = {_LATEST: "latest", _EARLIEST: "earliest"}
     return words.get(value, value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args
 from kohort.common import TopicPartition
 from kohort.coordinator_client import OperationTimeout
 from kohort.spark.errors import PlanError, data_loss
-from kohort.spark.ranges import OffsetRange, Within, split
+from kohort.spark.ranges import OffsetRange, Within, check_limits, split
 from kohort.spark.record_size import most_offsets
 
 if TYPE_CHECKING:
@@ -126,6 +126,11 @@ def plan(
 
     _check_word("on_data_loss", on_data_loss, get_args(Loss))
     _check_word("on_late_time", on_late_time, get_args(Late))
+    check_limits(
+        min_partitions=min_partitions,
+        max_records_per_partition=max_records_per_partition,
+        max_bytes_per_partition=max_bytes_per_partition,
+    )
     with Consumer(bootstrap, group=group, **settings) as consumer:
         try:
             places = places_of(consumer, topics, partitions, pattern)
@@ -160,8 +165,6 @@ def plan(
         ranges = [within.cut(one) for one in later]
     most = None
     if max_bytes_per_partition is not None:
-        if max_bytes_per_partition < 1:
-            raise PlanError(f"max_bytes_per_partition must be at least 1, not {max_bytes_per_partition}")
         most = most_offsets(ranges, max_bytes_per_partition, {"bootstrap": bootstrap, **settings})
     pieces = split(
         ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most

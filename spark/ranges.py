@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import SupportsIndex
 
 from kohort.common import TopicPartition
 from kohort.spark.errors import PlanError
@@ -76,6 +77,17 @@ class Within:
         return one if (start, stop) == (one.start, one.stop) else OffsetRange(*one.place, start, max(start, stop))
 
 
+def check_limits(**limits: int | None) -> None:
+    """Raise PlanError for a limit that is no whole number above 0."""
+    for name, value in limits.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            raise PlanError(f"{name} must be a whole number, not {value!r}")
+        if value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")
+
+
 def split(
     ranges: Iterable[OffsetRange],
     *,
@@ -88,11 +100,11 @@ def split(
     `most_offsets`: a further limit for each partition.
 
     The longest pieces are cut first, so that the sizes are as equal as possible. Empty ranges are left out, and there
-    are never more pieces than offsets. The result is sorted and deterministic. Raises PlanError for a limit below 1.
+    are never more pieces than offsets. The result is sorted and deterministic.
+
+    Raises PlanError for a limit that is no whole number above 0.
     """
-    for name, value in (("min_partitions", min_partitions), ("max_records_per_partition", max_records_per_partition)):
-        if value is not None and value < 1:
-            raise PlanError(f"{name} must be at least 1, not {value}")
+    check_limits(min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
     whole = sorted(one for one in ranges if len(one))
     limits = most_offsets or {}
     pieces = [

@@ -49,15 +49,19 @@ def kafka_rdd(
     as `bootstrap`. Executors join no group, so a repeated task reads the same records. If records of a range are
     missing in the log, its task raises DataLossError, unless `skip_lost`.
 
-    Raises ConfigError for settings that a consumer cannot have, and PlanError for a decoder of columns.
+    Raises ConfigError for settings that a consumer cannot have. Raises PlanError for a decoder of columns, and for a
+    range that is no OffsetRange.
     """
     if as_columns not in (False, True, "arrow"):
         raise PlanError(f"as_columns must be False, True or 'arrow', not {as_columns!r}")
     if as_columns and (key_decoder or value_decoder):
         raise PlanError("a decoder gets no columns", hint="omit as_columns, or decode the columns in the RDD")
+    planned = ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges)
+    if strange := [one for one in planned if not isinstance(one, OffsetRange)]:
+        raise PlanError(f"ranges has {strange[0]!r}, which is no OffsetRange", hint="pass the ranges of plan(...)")
     ConsumerConfig.of(**connect)
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
-    return KafkaRDD(context, ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges), read)
+    return KafkaRDD(context, planned, read)
 
 
 class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are not followed

@@ -269,6 +269,10 @@ def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> No
     file.write_text(f'{{"topic": {{"0": {offset}}}}}')
     with pytest.raises(KohortError, match="not a file of offsets"):
         _from_file(file)
+    for number in ("0_0", "-1", "x"):
+        file.write_text(f'{{"topic": {{"{number}": 5}}}}')
+        with pytest.raises(KohortError, match="not a file of offsets"):
+            _from_file(file)
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):  # PowerShell's `>` writes the last one
         file.write_text('{"topic": {"0": 5}}', encoding)
         assert _from_file(file) == {TopicPartition("topic", 0): 5}

@@ -70,6 +70,12 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(given: str, ne
         ConsumerConfig.of(bootstrap="localhost:9092", **{given: 1})
 
 
+@pytest.mark.parametrize("text", ["30_000", "3e4", "30 000", "9" * 5000])
+def test_text_that_is_no_number_to_java_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="session_timeout_ms must be int, not str"):
+        ConsumerConfig.from_kafka({"bootstrap.servers": "a:1", "session.timeout.ms": text})
+
+
 def test_an_unknown_property_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'fetch\.max\.bytes'"):
         ConsumerConfig.from_kafka({"bootstrap.servers": "a:1", "fetch.max.byte": 1})

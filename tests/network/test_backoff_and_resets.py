@@ -73,7 +73,18 @@ def test_what_each_policy_requests(policy: str, below_start: bool | None, timest
     assert ResetPolicy.of(policy).timestamp(10_000_000, below_start=below_start) == timestamp
 
 
-@pytest.mark.parametrize("text", ["by_duration", "by_duration:", "by_duration:P", "by_duration:PT", "latest:PT1H", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "by_duration",
+        "by_duration:",
+        "by_duration:P",
+        "by_duration:PT",
+        "by_duration:P" + "1" * 5000 + "D",
+        "latest:PT1H",
+        "x",
+    ],
+)
 def test_policies_that_are_none(text: str) -> None:
     with pytest.raises(ConfigError):
         ResetPolicy.of(text)

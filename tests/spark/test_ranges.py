@@ -64,10 +64,10 @@ def test_the_longest_is_cut_first() -> None:
 
 
 @pytest.mark.parametrize("wish", ["min_partitions", "max_records_per_partition"])
-def test_a_request_for_nothing_is_refused(wish: str) -> None:
-    wishes: dict[str, Any] = {wish: 0}
-    with pytest.raises(PlanError, match=f"{wish} must be at least 1, not 0"):
-        split([], **wishes)
+@pytest.mark.parametrize(("value", "says"), [(0, "at least 1, not 0"), ("4", "a whole number, not '4'")])
+def test_a_request_for_nothing_is_refused(wish: str, value: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=f"{wish} must be {says}"):
+        split([], **{wish: value})
 
 
 @given(sizes=st.lists(st.integers(1, 300), max_size=12), most=st.integers(0, 500), pieces=st.integers(1, 3))

@@ -110,13 +110,14 @@ def test_a_decoder_that_raises_is_reported_with_its_record(
         ({"isolation_levell": "x"}, ConfigError, "did you mean 'isolation_level'"),
         ({"as_columns": True, "value_decoder": bytes.decode}, PlanError, "a decoder gets no columns"),
         ({"as_columns": "arow"}, PlanError, "as_columns must be .*not 'arow'"),
+        ({"ranges": [("t", 0, 0, 5)]}, PlanError, r"ranges has \('t', 0, 0, 5\), which is no OffsetRange"),
     ],
 )
 def test_what_a_task_could_not_do_is_refused_on_the_driver(
     spark: Any, given: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        kafka_rdd(spark.sparkContext, (), **{"bootstrap": "h:1", **given})
+        kafka_rdd(spark.sparkContext, **{"ranges": (), "bootstrap": "h:1", **given})
 
 
 def test_what_was_committed_is_where_the_next_plan_starts(
