@@ -64,11 +64,12 @@ SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayTy
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
+def register(spark: "SparkSession", *, push_filters: bool = False) -> None:
     """Register `format("kohort")` in a session, to read and write in batches and as a stream.
 
-    `push_filters`: apply filters on topic, partition, offset and timestamp to the plan (PySpark 4.1+). This switches on
-    a setting of the session for all sources in Python.
+    `push_filters`: apply filters on topic, partition, offset and timestamp to the plan (PySpark 4.1+). Then use each
+    `load()` in one place of one query only. PySpark keeps one plan for it, that of the last planned scan. Other queries
+    of the frame have wrong results. This switches on a setting of the session for all sources in Python.
 
     Raises PlanError if the driver lacks the Python of the executors (`PYSPARK_PYTHON`). Spark plans with it on the
     driver, so each `load()` and `save()` would fail.

@@ -302,13 +302,32 @@ def eventually(what: Callable[[], bool], timeout_s: float = 120) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark gives sources its filters since 4.1")
-def test_filters_reach_the_plan(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+def test_a_query_has_no_filters_of_another_one(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    """Nor has a scan those of another scan in the same query."""
     send(topic, varied(30))
-    chosen = read(topic).where("partition = 1 AND offset >= 4 AND timestamp < '2023-11-14 22:13:45'")
+    frame = read(topic)
+    assert frame.where("offset < 4").count() == 12
+    assert frame.count() == 30
+    both = frame.where("partition = 0").union(frame.where("partition = 1"))
+    assert sorted(row.partition for row in both.collect()) == [0] * 10 + [1] * 10
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark gives sources its filters since 4.1")
+def test_filters_that_are_pushed_reach_the_plan(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
+) -> None:
+    session = kohort_spark.newSession()
+    register(session, push_filters=True)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+
+    def read() -> Any:
+        return session.read.format("kohort").options(**options).load()
+
+    send(topic, varied(30))
+    chosen = read().where("partition = 1 AND offset >= 4 AND timestamp < '2023-11-14 22:13:45'")
     assert chosen.rdd.getNumPartitions() == 1
     assert [(row.partition, row.offset) for row in chosen.orderBy("offset").collect()] == [(1, n) for n in range(4, 8)]
-    late = read(topic).where("timestamp > '2023-11-14 22:13:47'")
+    late = read().where("timestamp > '2023-11-14 22:13:47'")
     assert sorted((row.partition, row.offset) for row in late.collect()) == [(1, 9), (2, 9)]
 
 

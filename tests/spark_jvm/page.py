@@ -72,8 +72,8 @@ no such mode in Python |
 | `avgOffsetsBehindLatest` and others in a progress's `metrics` | `kohort.spark.lag_of(progress)` | \
 no metrics in Python |
 | `spark.newSession()` knows the source | call `register` for each session | sources in Python belong to a session |
-| a filter on a time after the year 9999 | PySpark fails. Use `register(spark, push_filters=False)` | \
-PySpark's own decoding of filters |
+| each query of a frame or view plans again | the first query plans. `load()` it again for later records | \
+PySpark 4.1 and newer keep the plan of a `load()` |
 | `subscribePattern` is a pattern of Java | a pattern of Python's `re` | \
 syntax that only Java has is refused, as is syntax that \
 both read in different ways: `[a&&[b]]`, nested classes, `\\101`, the flag `x` |
@@ -91,7 +91,14 @@ topics have ids (brokers from 2.8), and checkpoints do not have them |
 | `kafka.enable.idempotence=false` with `acks=all` | refused | acks=all is always idempotent |
 | `kafka.partitioner.class` | refused | it names a class of Java. Use the column `partition` |
 
-After `register`, `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.
+Filters do not limit what is fetched. On PySpark 4.1 and newer, `register(spark, push_filters=True)` applies filters on
+topic, partition, offset and timestamp to the plan. It has these limits:
+
+- Use each `load()` in one place of one query. PySpark keeps one plan for it, that of the last planned scan. Other
+  queries of the frame have the filters of that scan, too. So have both sides of a union or join of the frame with
+  itself. Their results are wrong, without an error.
+- `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.
+- A filter on a time after the year 9999 fails in PySpark.
 """
 
 CHECKPOINTS = """## Checkpoints
