@@ -285,7 +285,7 @@ def test_a_leave_without_a_coordinator_is_over_soon() -> None:
     due = member.next_request(0.0)
     assert due is not None
     member.on_response(due[0], ShareGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=5000), 0.0, 0.0)
-    core.begin_close(1.0, 31.0)
+    core.begin_close(None, 1.0, 31.0)
     core.poll(1.0, 0)
     assert (member.state, core.left(1.0)) == (ShareState.LEAVING, False)
     next_poll_at = core.poll(1.5, 0).next_poll_at
