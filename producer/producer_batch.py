@@ -149,8 +149,8 @@ class PartitionQueue:
 
     Only the last one may be open. Closing it is one step, which a signal handler cannot interrupt. After a
     failure no batch is sent until all in flight are settled. Then one is sent at a time until the first succeeds. This
-    preserves order and sequence numbers. The first batch of a producer id is sent alone, since a broker that does not
-    know the id begins with any number.
+    preserves order and sequence numbers. The first batch of a producer id to a topic is sent alone, since a broker
+    begins with any number of an unknown id.
     """
 
     partition: TopicPartition
@@ -160,6 +160,7 @@ class PartitionQueue:
     in_flight: int = 0
     node: int = -1
     known: bool = False  # a batch under this producer id is in the log: a broker takes the next number only
+    topic_id: int = 0  # of the topic that the last batch was sent to; a topic may be deleted and created again
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH

@@ -32,6 +32,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
+from kohort.network.throttle import LONGEST_S
 from kohort.producer._direct_send import DirectRoute, DirectSend, DirectSends
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
@@ -141,6 +142,7 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}  # node -> requests in flight
+        self._throttled: dict[int, float] = {}  # node -> the end of its throttle time (monotonic s)
         self.idempotent = context.config.idempotent
         self._request_s = context.request_s
         self.blocked = False  # True if the last poll has found a batch that waits for metadata
@@ -247,13 +249,18 @@ class Sender:
             return None
         if self.idempotent and not self._transactions.may_send(lane.partition):
             return None
-        leader = context.metadata.view.leader(lane.partition)
+        view = context.metadata.view
+        leader, topic_id = view.leader(lane.partition), view.topic_id(lane.partition.topic)
         if leader is None:
             self.blocked = True
             context.metadata.request_update()
             return None
-        if lane.in_flight and lane.node != leader.node:
-            return None  # two brokers would not keep the order
+        if lane.in_flight and (lane.node != leader.node or lane.topic_id != topic_id.int):
+            return None  # two brokers, or two topics of this name, would not keep the order
+        if lane.topic_id != topic_id.int:
+            lane.topic_id, lane.known = topic_id.int, False  # the log of another topic knows no producer id
+        if now < self._throttled.get(leader.node, 0.0):
+            return None  # the connection would hold the request, and a batch in a request does not expire
         return leader.node if self._in_flight.get(leader.node, 0) < context.config.max_in_flight else None
 
     def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentBatch:
@@ -430,6 +437,7 @@ class Sender:
             ]
             context.metadata.update_leaders(brokers, leaders)
         else:
+            self._throttled.pop(sent.node, None)  # a throttle time ends with its connection
             context.metadata.request_update()
             if isinstance(outcome, SendFailed):
                 context.fail(outcome.error)
@@ -439,6 +447,9 @@ class Sender:
         self._context.sensors.request_ms.add((now - sent.at) * 1000, now)
         if response is not None:
             self._context.sensors.throttle_ms.add(response.throttle_time_ms, now)
+            if response.throttle_time_ms > 0:
+                until = now + min(response.throttle_time_ms / 1000, LONGEST_S)
+                self._throttled[sent.node] = max(until, self._throttled.get(sent.node, 0.0))
 
     def _settle(
         self, sent: SentRequest, responses: Mapping[TopicPartition, PartitionProduceResponse], now: float
@@ -504,7 +515,7 @@ class Sender:
             topic, partition = batch.partition
             error = DeliveryTimeout(
                 f"not acknowledged within {self._context.config.delivery_timeout_ms} ms",
-                hint="is the partition's leader there, and does it have enough replicas in sync?",
+                hint="is the partition's leader there, with enough replicas in sync, and is no quota exceeded?",
                 topic=topic,
                 partition=partition,
                 sent=batch.sequence >= 0,
@@ -512,10 +523,10 @@ class Sender:
             self._accumulator.settle(lane, batch, error)
 
     def _next_poll_at(self, now: float) -> float | None:
-        """The time (monotonic s) of the next lingering batch, delivery time-out or retry."""
+        """The time (monotonic s) of the next lingering batch, delivery time-out, retry or end of a throttle time."""
         config = self._context.config
         linger_s, delivery_s = config.linger_ms / 1000, config.delivery_timeout_ms / 1000
-        times: list[float] = []
+        times = list(self._throttled.values())
         for lane in self._accumulator.busy.values():
             growing = lane.open
             if growing is not None:

@@ -1,6 +1,7 @@
 """The requests of a producer, their order and sequence numbers: on the machine, without a socket or a clock."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +15,7 @@ from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge, rec
 from kohort.producer._open_batch import BufferedBytes, encoded_headers
 from kohort.producer.producer_batch import NO_PRODUCER_ID, SEQUENCES, PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.errors import BrokerError
-from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
+from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World, Written
 
 P0 = TopicPartition(TOPIC, 0)
 NOT_ALLOWED = 29  # TOPIC_AUTHORIZATION_FAILED
@@ -233,6 +234,26 @@ def test_no_batch_overtakes_the_first_one_of_a_producer_id(code: int) -> None:
     world.calm()
     assert lane.known
     assert [value[:1] for value in log.values] == [b"%d" % number for number in range(9)]
+
+
+def test_no_batch_overtakes_the_first_one_of_a_topic_that_was_created_again() -> None:
+    """Its log does not know the id."""
+    world = acquainted(nodes=1, partitions=1)
+    world.topic_id, world.logs[P0] = UUID(int=2), Written()
+    world.core.metadata.request_update()
+    while world.core.metadata.view.topic_id(TOPIC) != world.topic_id:
+        world.now += 1
+        world.turn()
+        world.respond_to_one()
+    for number in range(9):
+        world.send(b"%d" % number * 120, 0)
+    for _ in range(20):
+        world.turn()
+    lane = world.core.accumulator.lanes[P0]
+    assert (lane.in_flight, lane.known) == (1, False)
+    world.calm()
+    assert lane.known
+    assert [value[:1] for value in world.logs[P0].values] == [b"%d" % number for number in range(9)]
 
 
 def test_at_most_five_requests_wait_for_a_broker() -> None:
