@@ -262,7 +262,7 @@ cdef class DirectResponse(FollowUp):
         throttle_ms.add(0, now)
         shared.in_flight[self.direct.route.node] -= 1
         lane.queue.clear()
-        lane.in_flight, lane.attempts, lane.waits_since = 0, FRESH, INFINITY
+        lane.in_flight, lane.attempts, lane.waits_since, lane.known = 0, FRESH, INFINITY, True
         busy.clear()
         batch.in_flight, batch.base_offset = False, offset
         batch.release()

@@ -218,7 +218,7 @@ def handled(alone: Alone, frame: memoryview, *, twin: bool) -> tuple[object, ...
         followed,
         state(alone),
         (batch.done, batch.base_offset, batch.in_flight, batch.error, batch.body is None, batch.has_callbacks),
-        (lane.attempts, lane.waits_since, lane.settled == [], lane.direct is None, lane.rewrite),
+        (lane.attempts, lane.waits_since, lane.settled == [], lane.direct is None, lane.rewrite, lane.known),
         (alone.core.sensors.request_ms.count, alone.core.sensors.throttle_ms.count),
         (len(alone.core.accumulator.callbacks), alone.core.has_updates, alone.core.sender.is_at_rest()),
     )
@@ -234,7 +234,7 @@ def test_the_response_to_a_record_alone_is_handled_as_after_a_turn(version: int,
         alone.append(b"next")
         alone.core.accumulator.callbacks.clear()
         lane = alone.core.accumulator.lanes[P0]
-        lane.attempts, lane.waits_since = Attempts(2, 1.0), 5.0
+        lane.attempts, lane.waits_since, lane.known = Attempts(2, 1.0), 5.0, False
         if calls_back == "for one behind it":
             settled = alone.core.accumulator.new_batch(lane, alone.world.now)
             settled.append(None, b"v", None, 1, print)
