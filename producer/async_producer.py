@@ -229,7 +229,7 @@ class AsyncProducer(ProducerBase):
 
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
-        failure.
+        failure. UnknownTopic of a partition comes after five seconds, since it may have been added a moment ago.
         """
         if get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
@@ -339,9 +339,14 @@ class AsyncProducer(ProducerBase):
         self._producer._check()
         driver, news = self._driver, self._updates.news
         until, since = driver.now() + self._config.max_block_ms / 1000, driver.core.refusals
+        known_by = self._known_by()
+
+        def look() -> T | None:
+            return self._tried(attempt, known_by)
+
         while True:
             news.clear()
-            found = driver.lock.run(attempt)
+            found = driver.lock.run(look)
             if found is not None:
                 return found
             left = until - driver.now()
@@ -349,7 +354,7 @@ class AsyncProducer(ProducerBase):
                 return driver.lock.run(lambda: self._at_last(attempt, driver.core, topic))
             await self._change(lambda core: core.press(topic, since))
             news.clear()
-            found = driver.lock.run(attempt)
+            found = driver.lock.run(look)
             if found is not None:
                 return found
             await news.wait(min(left, LONGEST_WAIT_S))
@@ -445,7 +450,7 @@ class AsyncProducer(ProducerBase):
         """Commit a group's offsets (of the next records to read) with the transaction.
 
         They are fenced by the member's generation (KIP-447). `group`: the consumer's `group_metadata()`. Raises
-        CommitFailed if the group has rebalanced without the member; call `abort()` then.
+        CommitFailed if the group has rebalanced without the member, or a topic does not exist; call `abort()` then.
         """
         checked = plain(offsets)
         if not isinstance(group, ConsumerGroupMetadata):

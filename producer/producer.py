@@ -19,7 +19,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.network.arguments import seconds_given
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import OperationTimeout
+from kohort.network.errors import OperationTimeout, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
@@ -35,7 +35,7 @@ from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
-from kohort.producer.row_batches import bodies, check_partitions, column, headers_of
+from kohort.producer.row_batches import bodies, column, headers_of, named_partitions
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Producer(ProducerBase):
 
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
-        failure.
+        failure. UnknownTopic of a partition comes after five seconds, since it may have been added a moment ago.
         """
         if self._special:
             return self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -153,8 +153,8 @@ class Producer(ProducerBase):
         leaves the rows before it on their way: `flush` waits for them.
         """
         checked = rows_of(data, self._driver.wall_ms(), topic)
-        if partition is None:
-            check_partitions(self._partitions, topic, checked)
+        for number in named_partitions(checked, topic, partition):
+            self._partitions(topic, number, f"a row names partition {number}, and " if partition is None else "")
         batches: list[ProducerBatch] = []
         for rows in checked:
             if rows.headers is not None:
@@ -184,9 +184,10 @@ class Producer(ProducerBase):
         batches = self._open_batches.topic(topic)
         return self._partitions(topic) if batches is None else batches.partitions
 
-    def _partitions(self, topic: str) -> int:
+    def _partitions(self, topic: str, number: int = 0, named: str = "") -> int:
+        """The number of partitions of a topic. Raises UnknownTopic if it has no partition `number`."""
         core = self._driver.core
-        return self._when_there_is_room(lambda: core.partitions(topic), topic)
+        return self._when_there_is_room(lambda: core.partitions(topic, number, named), topic)
 
     # --- callbacks
 
@@ -354,7 +355,7 @@ class Producer(ProducerBase):
         """Commit a group's offsets (of the next records to read) with the transaction.
 
         They are fenced by the member's generation (KIP-447). `group`: the consumer's `group_metadata()`. Raises
-        CommitFailed if the group has rebalanced without the member; call `abort()` then.
+        CommitFailed if the group has rebalanced without the member, or a topic does not exist; call `abort()` then.
         """
         checked = plain(offsets)
         if not isinstance(group, ConsumerGroupMetadata):
@@ -424,15 +425,18 @@ class Producer(ProducerBase):
         While it waits, linger_ms is ignored.
         """
         self._check()
-        first = self._driver.lock.run(attempt)  # usually there is room, and nothing below is made in vain
+        try:
+            first = self._driver.lock.run(attempt)  # usually there is room, and nothing below is made in vain
+        except UnknownTopic:
+            first = None  # of a partition, which may come: see `_tried`
         if first is not None:
             return first
         calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
-        since = self._driver.core.refusals
+        known_by, since = self._known_by(), self._driver.core.refusals
         found: list[T] = []
 
         def look() -> bool | None:
-            one = attempt()
+            one = self._tried(attempt, known_by)
             if one is not None:
                 found.append(one)
             return one is not None or calling.ready or None

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from kohort.common import KohortError
-from kohort.network.arguments import seconds_given
+from kohort.network.arguments import INT32_MAX, seconds_given
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import OperationTimeout
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S
+from kohort.network.errors import OperationTimeout, UnknownTopic
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import OPEN
 from kohort.producer._open_batch import Delivery
@@ -115,6 +116,24 @@ class ProducerBase:
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
+
+    def _known_by(self) -> float:
+        """The time (monotonic s) from which on metadata has a partition that a call has named now, or there is none."""
+        return self._driver.now() + UNKNOWN_TOPIC_GRACE_S
+
+    def _tried(self, attempt: Callable[[], T | None], known_by: float) -> T | None:
+        """The value of `attempt`, under the lock; also None for a partition that metadata before `known_by` lacks."""
+        metadata = self._driver.core.metadata
+        try:
+            return attempt()
+        except UnknownTopic as error:
+            number = error.place.get("partition")
+            may_be_added = isinstance(number, int) and 0 <= number <= INT32_MAX
+            if not may_be_added or metadata.responded_at >= known_by:
+                raise
+            metadata.request_update()
+            self._driver.wakeup()
+            return None
 
     def _at_last(self, attempt: Callable[[], T | None], core: ProducerCore, topic: str) -> T:
         """The value of a last attempt, under the lock. Raises what is missing if there is none."""

@@ -31,7 +31,7 @@ from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.producer_sensors import ProducerSensors
-from kohort.producer.record_accumulator import RecordAccumulator
+from kohort.producer.record_accumulator import RecordAccumulator, check_partition
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
 from kohort.producer.transaction_states import TxnState
@@ -227,8 +227,12 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     # ------------------------------------------------------------------ called by the user's thread
 
-    def partitions(self, topic: str) -> int | None:
-        """The number of partitions of a topic; None if unknown. Raises the error that ended the producer."""
+    def partitions(self, topic: str, number: int = 0, named: str = "") -> int | None:
+        """The number of partitions of a topic; None if unknown.
+
+        Raises UnknownTopic for a topic without the partition `number`, and the error that ended the producer. `named`:
+        as in `check_partition`.
+        """
         if self._fatal is not None:
             raise self._fatal
         if type(topic) is not str:
@@ -238,6 +242,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             return None
         if self._topic_errors:
             self._topic_errors.pop(topic, None)  # outdated: the topic exists now
+        check_partition(topic, number, len(view.partitions), named)
         return len(view.partitions)
 
     def press(self, topic: str, since: int) -> None:

@@ -64,8 +64,7 @@ class RecordAccumulator:
         batches = self._topic(topic, partitions)
         if partition is not None:
             partition = partition_given(partition, topic)
-            if not 0 <= partition < partitions:
-                raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
+            check_partition(topic, partition, partitions)
             return partition
         number = batches.choose(key)
         return self.sticky(topic, partitions, now) if number < 0 else number
@@ -249,6 +248,12 @@ class RecordAccumulator:
 
     def _unraised(self) -> Iterator[tuple[int, ProducerBatch]]:
         return (one for one in self.failures if one[0] > self.failures_raised and not one[1].error_reported)
+
+
+def check_partition(topic: str, number: int, partitions: int, named: str = "") -> None:
+    """Raises UnknownTopic if a topic with so many partitions does not have this one. `named`: its text begins so."""
+    if not 0 <= number < partitions:
+        raise UnknownTopic(f"{named}the topic has {partitions} partitions", topic=topic, partition=number)
 
 
 def _no_wait(_reached: Callable[[], bool], _timeout_s: float | None) -> None:

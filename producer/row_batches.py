@@ -11,6 +11,7 @@ from kohort.network.errors import UnknownTopic
 from kohort.producer.arrow_rows import Rows
 from kohort.producer.partitioner import Partitioner, called
 from kohort.producer.producer_batch import Headers
+from kohort.producer.record_arguments import partition_given
 
 if TYPE_CHECKING:
     from kohort.network.network_client import Driver
@@ -19,17 +20,14 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 1 << 16  # rows that are partitioned together
 
 
-def check_partitions(partitions_of: Callable[[str], int], topic: str, batches: Iterable[Rows]) -> None:
-    """Raise UnknownTopic if a row names a partition that the topic does not have. `partitions_of`: as for `bodies`."""
+def named_partitions(batches: Iterable[Rows], topic: str, partition: object) -> set[int]:
+    """The lowest and the highest partition that rows name; `partition` if that is not None."""
     import pyarrow.compute as pc
 
-    columns = [rows.source.column("partition") for rows in batches if rows.partitions is not None]
-    count = partitions_of(topic) if columns else 0
-    for column_of_batch in columns:
-        for named in pc.min_max(column_of_batch).as_py().values():
-            if not 0 <= named < count:
-                text = f"a row names partition {named}, and the topic has {count} partitions"
-                raise UnknownTopic(text, topic=topic, partition=named)
+    if partition is not None:
+        return {partition_given(partition, topic) for _rows in batches}
+    columns = (rows.source.column("partition") for rows in batches if rows.partitions is not None)
+    return {number for column in columns for number in pc.min_max(column).as_py().values()}
 
 
 def bodies(

@@ -1,23 +1,25 @@
-"""Topics that a producer's first record creates, where the broker allows it."""
+"""Topics that a producer's first record creates, where the broker allows it, and partitions that are added."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kohort import AsyncProducer, Producer
 from kohort.network import metadata_updater
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
-from kohort.producer import producer_core
+from kohort.producer import producer_base, producer_core
 from kohort.producer.producer_core import ProducerCore
 from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.fake_broker import CoordinatorSettings
 from tests.coordinator_client.consumer_helpers import wait_until
 from tests.producer.producer_world import TOPIC, World
 from tests.producer.test_producer_machine import ready
-from tests.support.broker_selection import wanted_version
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 LIMIT_S = 60.0
 
@@ -181,3 +183,97 @@ def test_a_real_broker_creates_a_topic_at_the_first_record() -> None:
     properties = {"auto.create.topics.enable": True, "num.partitions": 3}
     with RealBroker(version=wanted_version(), properties=properties) as broker, Producer(broker.bootstrap) as producer:
         assert producer.send("fresh", b"x", partition=2).result(LIMIT_S).offset == 0
+
+
+def named(partition: int, *, rows: bool = False, headers: bool = False) -> pa.Table:
+    """A row for a partition, which `rows` names in a column."""
+    columns: dict[str, Any] = {"value": [b"x"]}
+    if rows:
+        columns["partition"] = [partition]
+    if headers:
+        columns["headers"] = [[{"key": "n", "value": b"x"}]]
+    return pa.table(columns)
+
+
+SENDS: dict[str, Callable[[Producer, int], object]] = {
+    "a record": lambda producer, partition: producer.send("t", b"x", partition=partition).result(LIMIT_S),
+    "rows": lambda producer, partition: producer.send_arrow("t", named(partition), partition=partition).result(LIMIT_S),
+    "rows that name it": lambda producer, partition: producer.send_arrow("t", named(partition, rows=True)).result(
+        LIMIT_S
+    ),
+    "rows with headers": lambda producer, partition: producer.send_arrow(
+        "t", named(partition, rows=True, headers=True)
+    ).result(LIMIT_S),
+}
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_a_partition_that_metadata_lacks_is_awaited(send: Callable[[Producer, int], object]) -> None:
+    """It may have been added a moment ago, and each broker learns of it at another time."""
+    with FakeBroker(topics={"t": 1}) as broker, Producer(broker.bootstrap) as producer:
+        send(producer, 0)
+        broker.add_partitions("t", 2)
+        send(producer, 1)
+        with ThreadPoolExecutor() as pool:
+            calls = len(broker.calls_of("Metadata"))
+            sending = pool.submit(send, producer, 2)
+            wait_until(lambda: len(broker.calls_of("Metadata")) > calls + 1)
+            broker.add_partitions("t", 3)
+            sending.result(LIMIT_S)
+        assert [broker.end_offset("t", number) for number in range(3)] == [1, 1, 1]
+
+
+def test_a_task_awaits_a_partition_that_metadata_lacks() -> None:
+    async def send(broker: FakeBroker) -> None:
+        async with AsyncProducer(broker.bootstrap) as producer:
+            await producer.send("t", b"x")
+            calls = len(broker.calls_of("Metadata"))
+            sending = asyncio.create_task(producer.send("t", b"x", partition=1))
+            while len(broker.calls_of("Metadata")) < calls + 2:
+                await asyncio.sleep(0.01)
+            broker.add_partitions("t", 2)
+            assert (await (await sending)).partition == 1
+
+    with FakeBroker(topics={"t": 1}) as broker:
+        asyncio.run(send(broker))
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_a_partition_that_a_topic_does_not_have_is_an_error_in_the_end(
+    send: Callable[[Producer, int], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_base, "UNKNOWN_TOPIC_GRACE_S", 0.2)
+    with FakeBroker(topics={"t": 1}) as broker, Producer(broker.bootstrap) as producer:
+        for _ in range(2):
+            calls = len(broker.calls_of("Metadata"))
+            with pytest.raises(UnknownTopic, match="the topic has 1 partitions"):
+                send(producer, 1)
+            assert len(broker.calls_of("Metadata")) > calls + 1
+        send(producer, 0)
+
+
+def test_a_partition_is_awaited_for_max_block_ms_at_most() -> None:
+    async def send(broker: FakeBroker) -> None:
+        async with AsyncProducer(broker.bootstrap, max_block_ms=300) as producer:
+            with pytest.raises(UnknownTopic, match="the topic has 1 partitions"):
+                await producer.send("t", b"x", partition=1)
+
+    with FakeBroker(topics={"t": 1}) as broker:
+        asyncio.run(send(broker))
+        with (
+            Producer(broker.bootstrap, max_block_ms=300) as producer,
+            pytest.raises(UnknownTopic, match="the topic has 1 partitions"),
+        ):
+            producer.send("t", b"x", partition=1)
+
+
+@pytest.mark.broker
+def test_a_partition_that_was_added_a_moment_ago_takes_records(
+    broker: SelectedBroker, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic, b"x").result(LIMIT_S)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(LIMIT_S)
+        assert producer.send(topic, b"x", partition=2).result(LIMIT_S).offset == 0
