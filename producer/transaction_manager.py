@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import grouped
 from kohort.network.backoff import FRESH
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -125,13 +127,15 @@ OVERDUE: Final[Mapping[TxnState, tuple[str, str]]] = {
 class OffsetsOrder:
     """A group's offsets, to be committed with the transaction.
 
-    `parts`: those that are not committed yet, in parts of one request each.
+    `parts`: those that are not committed yet, in parts of one request each. `missing_since`: the time (monotonic s)
+    since which the coordinator does not know a topic of theirs.
     """
 
     parts: deque[Offsets]
     group: ConsumerGroupMetadata
     done: bool = False
     error: KohortError | None = None
+    missing_since: float = inf
 
 
 @dataclass(slots=True)
@@ -556,11 +560,15 @@ class TransactionManager:
 
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id
-        if code in GROUP_WENT_ON:
+        is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        order.missing_since = min(order.missing_since, now) if is_missing else inf
+        is_gone = now - order.missing_since >= UNKNOWN_TOPIC_GRACE_S
+        if code in GROUP_WENT_ON or is_gone:
             if order not in self._orders:
                 return  # dropped by an abort meanwhile
+            why = "a topic of the offsets does not exist" if is_gone else "the group has gone on without this member"
             error = CommitFailed(
-                f"the group has gone on without this member: {BrokerError(code).name}",
+                f"{why}: {BrokerError(code).name}",
                 hint="abort(), and poll the consumer before sending again",
                 group=group,
                 generation=order.group.generation,

@@ -162,6 +162,29 @@ def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(cod
     assert world.epoch == 0  # an outcome without a waiter is no reason for a new epoch
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_of_a_topic_that_was_deleted_fail_the_transaction(version: int) -> None:
+    """Otherwise it would last until its time-out, and in version 1 the coordinator would fence the producer."""
+    world = TxnWorld(version)
+    order, began = world.order(), world.now
+    world.codes["TxnOffsetCommit"] = 3
+    while not order.done and world.now < began + 60:
+        world.turn()
+        world.respond_to_one()
+    assert isinstance(order.error, CommitFailed)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in order.error.message
+    assert 5 <= world.now - began < 8
+    world.until(lambda: world.state is TxnState.FAILED)
+    world.transactions.abort()
+    world.transactions.begin()
+    order = world.order()
+    world.until(lambda: world.requested[-1] == "TxnOffsetCommit")
+    world.codes.clear()  # the coordinator learns of a new topic late
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert (order.done, order.error) == (True, None)
+
+
 def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
     world = TxnWorld()
     with pytest.raises(IllegalState, match="metadata"):
