@@ -100,14 +100,7 @@ class Admin:
 
         A streams group has more to describe: see `describe_streams_group`.
         """
-        driver = self._request_driver()
-        try:
-            return groups.describe_group(driver, _group(group))
-        except groups.GroupMissing:
-            found = share_groups.describe_share_group(driver, group)
-            if found is None:
-                raise
-            return found
+        return _described(self._request_driver(), group)
 
     def describe_streams_group(self, group: str) -> streams_groups.StreamsGroupDescription:
         """State, topology, members and tasks of a group of Kafka Streams (KIP-1071). Raises GroupMissing."""
@@ -141,7 +134,8 @@ class Admin:
         A coordinator may refuse to remove dynamic members of a KIP-848 group. Share groups keep their members.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
-        described = self.describe_group(group)
+        driver = self._request_driver()
+        described = _described(driver, group)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         known = {name for one in chosen for name in (one.member_id, one.instance_id)}
         if wanted is not None and (strange := wanted - known):
@@ -149,7 +143,7 @@ class Admin:
         if chosen and described.type == share_groups.SHARE:
             raise KohortError("members of a share group cannot be removed", hint="stop them", group=group)
         if chosen:
-            groups.remove_members(self._request_driver(), group, chosen, reason)
+            groups.remove_members(driver, group, chosen, reason)
         return chosen
 
     # --- offsets
@@ -293,6 +287,16 @@ class Admin:
     ) -> dict[int, cluster.Configs]:
         """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
         return cluster.broker_configs(self._request_driver(), _nodes(nodes), names_given(names, "names"))
+
+
+def _described(driver: RequestDriver, group: str) -> groups.GroupDescription:
+    try:
+        return groups.describe_group(driver, _group(group))
+    except groups.GroupMissing:
+        found = share_groups.describe_share_group(driver, group)
+        if found is None:
+            raise
+        return found
 
 
 def _group(group: str) -> str:

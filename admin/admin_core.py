@@ -94,10 +94,13 @@ class AdminCore(ClientCore[AdminConfig]):
 
     # --- called for the user's thread, by the driver's
 
-    def send(self, request: AdminRequest, not_before: float) -> Promise[Any]:
-        """Send one request at a time (monotonic s) or later; the promise has the response or the error."""
+    def send(self, request: AdminRequest, not_before: float, until: float) -> Promise[Any]:
+        """Send one request at a time (monotonic s) or later; the promise has the response or the error.
+
+        A broker that may not be called again yet is called at the end of its backoff, if that is before `until`.
+        """
         promise: Promise[Any] = self._promise()
-        self._delayed.append((not_before, partial(self._send, request, promise)))
+        self._delayed.append((not_before, partial(self._send, request, promise, until)))
         return promise
 
     def coordinator(self, group: str, not_before: float, until: float) -> Promise[Endpoint]:
@@ -138,8 +141,14 @@ class AdminCore(ClientCore[AdminConfig]):
             self._waiting.discard(promise)
             promise.end(value)
 
-    def _send(self, request: AdminRequest, promise: Promise[Any], now: float) -> None:
-        def done(outcome: RequestResult, _now: float) -> None:
+    def _send(self, request: AdminRequest, promise: Promise[Any], until: float, now: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
+            if isinstance(outcome, NoResponse) and not outcome.called and promise in self._waiting:
+                may_call_at = when if request.endpoint is None else self.endpoints.may_try_at(request.endpoint)
+                retry_at = max(may_call_at, when + self.backoff.initial_ms / 1000)
+                if retry_at < until:
+                    self._delayed.append((retry_at, partial(self._send, request, promise, until)))
+                    return
             self._keep(promise, _value_or_error(request.api, outcome))
 
         body = request.request

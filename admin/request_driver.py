@@ -26,6 +26,9 @@ COORDINATOR_RETRIABLE: Final = frozenset(
 )
 """Retriable coordinator errors: it is loading, not available yet, or another broker."""
 
+OVER_QUOTA: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+"""A change of topics that was not made, since the client has made too many (KIP-599). It may be made later."""
+
 COORDINATOR_READS: Final = frozenset(
     {
         "ConsumerGroupDescribe",
@@ -91,8 +94,8 @@ class RequestDriver:
 
     def all(self, requests: Sequence[AdminRequest]) -> list[Any]:
         """The responses, in order, of requests sent at the same time."""
-        not_before = self._attempts.not_before
-        sent = self._handle.call(lambda core: [core.send(one, not_before) for one in requests])
+        not_before, until = self._attempts.not_before, self._until
+        sent = self._handle.call(lambda core: [core.send(one, not_before, until) for one in requests])
         return [self._result(promise, one.api) for promise, one in zip(sent, requests, strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
@@ -109,10 +112,10 @@ class RequestDriver:
         """The response of a broker that may change the cluster.
 
         That is any broker, or the controller in a cluster with ZooKeeper. `codes`: the error codes in a response, to
-        recognize NOT_CONTROLLER.
+        recognize NOT_CONTROLLER, and a quota.
         """
         response = self.one(api, request)
-        while ErrorCode.NOT_CONTROLLER in codes(response) and self.retry():
+        while {ErrorCode.NOT_CONTROLLER, OVER_QUOTA}.intersection(codes(response)) and self.retry():
             found = self.one("Metadata", WITHOUT_TOPICS)
             response = self.all([AdminRequest(api, request, endpoints(found).get(found.controller_id))])[0]
         return response

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 from uuid import UUID
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.describe_configs import TOPIC, describe_configs, described_configs
-from kohort.admin.request_driver import RequestDriver, endpoints, first_of
+from kohort.admin.request_driver import OVER_QUOTA, RequestDriver, endpoints, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
@@ -19,7 +20,12 @@ from kohort.protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.protocol.apis.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.schema import first_version
@@ -217,7 +223,8 @@ def _codes_of_created(response: CreateTopicsResponse) -> list[int]:
 
 
 def _codes_of_deleted(response: DeleteTopicsResponse) -> list[int]:
-    return [one.error_code for one in response.responses]
+    codes = [one.error_code for one in response.responses]
+    return [code for code in codes if code != OVER_QUOTA]  # of a part of the topics; the others are deleted
 
 
 class TopicExists(KohortError):
@@ -230,24 +237,31 @@ class TopicExists(KohortError):
 
 def delete_topics(driver: RequestDriver, topics: Iterable[str]) -> None:
     """Delete topics and their records. Raises UnknownTopic, AuthorizationFailed."""
-    names = tuple(topics)
+    left = tuple(topics)
 
-    def build(version: int) -> DeleteTopicsRequest:
+    def build(names: tuple[str, ...], version: int) -> DeleteTopicsRequest:
         by_state = version >= FIRST_VERSION_BY_STATE
         states = tuple(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in names) if by_state else ()
         return DeleteTopicsRequest(
             topics=states, topic_names=() if by_state else names, timeout_ms=driver.config.request_timeout_ms
         )
 
-    deleted = driver.of_controller("DeleteTopics", build, codes=_codes_of_deleted)
-    for name, one in zip(names, deleted.responses, strict=False):
-        if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise _topic_error(one.name or name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if one.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                "not allowed to delete the topic", hint="grant DELETE on the topic", topic=one.name or name
-            )
-        if one.error_code:
-            raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)
-    if left_out := set(names) - {one.name for one in deleted.responses}:
-        raise KohortError("the DeleteTopics response lacks the topic", api="DeleteTopics", topic=min(left_out))
+    while left:
+        deleted = driver.of_controller("DeleteTopics", partial(build, left), codes=_codes_of_deleted)
+        found = {one.name or name: one for name, one in zip(left, deleted.responses, strict=False)}
+        over_quota = tuple(name for name, one in found.items() if one.error_code == OVER_QUOTA)
+        again = over_quota if over_quota and driver.retry() else ()
+        for name, one in found.items():
+            if one.error_code and name not in again:
+                raise _not_deleted(name, one)
+        if left_out := set(left) - found.keys():
+            raise KohortError("the DeleteTopics response lacks the topic", api="DeleteTopics", topic=min(left_out))
+        left = again
+
+
+def _not_deleted(name: str, one: DeletableTopicResult) -> KohortError:
+    if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return _topic_error(name, one.error_code)
+    if one.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return AuthorizationFailed("not allowed to delete the topic", hint="grant DELETE on the topic", topic=name)
+    return BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=name)

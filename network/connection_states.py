@@ -108,8 +108,12 @@ class ConnectionStates:
         """Return an address that supports an optional API, has responded, and has not failed since."""
         return next((endpoint for endpoint, ranges in self._ranges.items() if api_key in ranges), None)
 
+    def may_try_at(self, endpoint: Endpoint) -> float:
+        """The time (monotonic s) from which on the address may be called."""
+        return self._attempts.get(endpoint, FRESH).not_before
+
     def may_try(self, endpoint: Endpoint, now: float) -> bool:
-        return self._attempts.get(endpoint, FRESH).may_try(now)
+        return now >= self.may_try_at(endpoint)
 
     def pick(self, known: Iterable[Endpoint], now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return the address with the fewest failures that may be called now, without those of `but`; None if there is

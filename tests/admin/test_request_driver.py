@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from kohort import Consumer
 from kohort.admin import Admin, AdminClosed
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import ConnectionFailed, ForkError, OperationTimeout
@@ -18,12 +20,12 @@ from kohort.protocol.apis.metadata import MetadataResponse
 from kohort.protocol.apis.offset_fetch import OffsetFetchResponse
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Answer, Call, Delay, Drop
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child, wait_until
+from kohort.testing.fake_broker import Alter, Answer, Call, Close, Delay, Drop
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child, poll_until, wait_until
 from tests.network.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
-NOT_CONTROLLER = 41
+NOT_CONTROLLER, OVER_QUOTA = 41, 89
 
 
 def test_all_requests_of_a_call_share_one_timeout() -> None:
@@ -314,3 +316,71 @@ def test_metadata_without_brokers_is_requested_again_to_list_groups() -> None:
         fake.control("Metadata", lambda _call: Alter(empty))
         with pytest.raises(OperationTimeout, match="brokers"):
             admin.list_groups()
+
+
+def test_a_broker_in_its_backoff_is_called_when_that_ends() -> None:
+    with (
+        FakeBroker() as fake,
+        Admin(fake.bootstrap, reconnect_backoff_ms=500, reconnect_backoff_max_ms=500) as admin,
+    ):
+        nodes = admin.brokers()
+        for call in (lambda: admin.create_topic("topic"), admin.list_topics, lambda: admin.versions(nodes)):
+            fake.control("CreateTopics", lambda _call: Close(), times=1)
+            with pytest.raises(ConnectionFailed, match="no response to CreateTopics"):
+                admin.create_topic("lost")
+            call()
+
+
+def test_a_broker_whose_backoff_is_longer_than_the_calls_time_is_not_awaited() -> None:
+    settings: dict[str, Any] = {"reconnect_backoff_ms": 60_000, "reconnect_backoff_max_ms": 60_000}
+    with FakeBroker() as fake, Admin(fake.bootstrap, default_api_timeout_ms=1_000, **settings) as admin:
+        nodes = admin.brokers()
+        fake.control("CreateTopics", lambda _call: Close(), times=1)
+        for call in (lambda: admin.create_topic("lost"), lambda: admin.versions(nodes), admin.list_topics):
+            with pytest.raises(ConnectionFailed, match="closed"):
+                call()
+
+
+def test_a_change_that_exceeds_a_quota_is_made_later() -> None:
+    """A broker refuses it for some topics of a request (KIP-599)."""
+    made = CreateTopicsResponse(topics=(CreatableTopicResult(name="a", error_code=OVER_QUOTA),), throttle_time_ms=10)
+    gone = DeleteTopicsResponse(
+        responses=(
+            DeletableTopicResult(name="b", error_code=OVER_QUOTA),
+            DeletableTopicResult(name="a", error_code=0),
+            DeletableTopicResult(name="c", error_code=OVER_QUOTA),
+        )
+    )
+    with FakeBroker(topics={"b": 1, "c": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("CreateTopics", lambda _call: Answer(made), times=2)
+        fake.control("DeleteTopics", lambda _call: Answer(gone), times=1)
+        admin.create_topic("a")
+        admin.delete_topics("a", "b", "c")
+        assert [one.topic for one in admin.list_topics()] == ["a"]
+        assert len(fake.calls_of("CreateTopics")) == 3
+
+
+def test_a_quota_that_is_exceeded_for_the_calls_time_is_an_error() -> None:
+    made = CreateTopicsResponse(topics=(CreatableTopicResult(name="a", error_code=OVER_QUOTA),))
+    gone = DeleteTopicsResponse(responses=(DeletableTopicResult(name="a", error_code=OVER_QUOTA),))
+    with FakeBroker(topics={"a": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=500) as admin:
+        for api, refusal in (("CreateTopics", made), ("DeleteTopics", gone)):
+            fake.control(api, lambda _call, refusal=refusal: Answer(refusal))  # type: ignore[misc]
+        for call in (admin.create_topic, admin.delete_topics):
+            with pytest.raises(BrokerError, match="THROTTLING_QUOTA_EXCEEDED"):
+                call("a")
+
+
+def test_members_are_found_and_removed_in_one_timeout() -> None:
+    slow = ("ConsumerGroupDescribe", "DescribeGroups", "FindCoordinator", "LeaveGroup")
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Consumer(fake.bootstrap, group="group") as consumer,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin,
+    ):
+        consumer.subscribe(["topic"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        for api in slow:
+            fake.control(api, lambda _call: Delay(0.3))  # description and removal are each in time by themselves
+        with pytest.raises(OperationTimeout, match="in time"):
+            admin.remove_members("group")
