@@ -426,7 +426,7 @@ class AsyncProducer(ProducerBase):
         """
         until = self._driver.now() + self._seconds(timeout_s)
         await self._settled(lambda: not self._rows, self._seconds(timeout_s))
-        await self._end(lambda core: core.transactions.commit(), max(0.0, until - self._driver.now()))
+        await self._end(self._driver.core.transactions.commit, max(0.0, until - self._driver.now()))
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
         self._driver.core.transactions.unreported = None
 
@@ -435,7 +435,7 @@ class AsyncProducer(ProducerBase):
 
         After OperationTimeout it may be called again.
         """
-        await self._end(lambda core: core.transactions.abort(), timeout_s)
+        await self._end(self._driver.core.transactions.abort, timeout_s)
         if self._state is TxnState.FAILED:
             await self._change(lambda core: core.transactions.abort())
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
@@ -491,11 +491,10 @@ class AsyncProducer(ProducerBase):
 
     # --- inner
 
-    async def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
+    async def _end(self, what: Callable[[], None], timeout_s: float | None) -> None:
         patience_s = self._seconds(timeout_s)
         self._producer._check()
-        await self._change(what)
-        await self._settled(lambda: self._driver.core.transactions.settled, patience_s)
+        await self._settled(await self._change(lambda core: core.transactions.request(what)), patience_s)
 
     async def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
         await self._wait(reached, timeout_s, lambda core: core.transactions.overdue(core.unreached))

@@ -329,7 +329,7 @@ class Producer(ProducerBase):
         newer instance runs. After OperationTimeout the outcome is unknown: call it again, or `begin()`, which both wait
         for the outcome. Records that are sent again before that may be in the log twice.
         """
-        self._end(lambda core: core.transactions.commit(), timeout_s)
+        self._end(self._driver.core.transactions.commit, timeout_s)
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
         transactions = self._driver.core.transactions
         # Last: before that, another call returns the outcome; in a block, until the block ends.
@@ -340,7 +340,7 @@ class Producer(ProducerBase):
 
         After OperationTimeout it may be called again.
         """
-        self._end(lambda core: core.transactions.abort(), timeout_s)
+        self._end(self._driver.core.transactions.abort, timeout_s)
         if self._state is TxnState.FAILED:
             self._driver.execute(lambda core: core.transactions.abort())
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
@@ -388,12 +388,10 @@ class Producer(ProducerBase):
         self._settled(lambda: self._state not in UNSETTLED, self._seconds(timeout_s))
         driver.execute(lambda core: core.transactions.begin())
 
-    def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
+    def _end(self, what: Callable[[], None], timeout_s: float | None) -> None:
         patience_s = self._seconds(timeout_s)
         self._check()
-        driver = self._driver
-        driver.execute(what)
-        self._settled(lambda: driver.core.transactions.settled, patience_s)
+        self._settled(self._driver.execute(lambda core: core.transactions.request(what)), patience_s)
 
     def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
         """Wait for the transaction."""

@@ -173,6 +173,7 @@ class TransactionManager:
         self._dropped: KohortError | None = None
         self._aborted = False  # true if nothing of a failed transaction is open, so that InitProducerId is safe
         self.unreported: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
+        self.outcomes = 0  # the number of transitions to a settled state
 
     # --- called by the user's thread
 
@@ -252,6 +253,15 @@ class TransactionManager:
     def settled(self) -> bool:
         """True if a requested commit or abort is over, with any outcome."""
         return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
+
+    def request(self, what: Callable[[], None]) -> Callable[[], bool]:
+        """Call `commit` or `abort`. Returns a function that is true once it is over.
+
+        Another thread may have begun the next transaction by then.
+        """
+        what()
+        before = self.outcomes
+        return lambda: self.settled or self.outcomes > before
 
     @property
     def at_rest(self) -> bool:
@@ -365,6 +375,7 @@ class TransactionManager:
     def _go(self, trigger: TxnTrigger) -> None:
         self.state = TRANSITIONS[self.state][trigger]
         self._context.updated()
+        self.outcomes += self.settled
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
             self._new_epoch, self._dropped, self._aborted = False, None, False

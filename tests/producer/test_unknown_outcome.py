@@ -1,6 +1,9 @@
 """A commit whose response was lost: the error says so, and the next transaction begins with its outcome."""
 
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +14,8 @@ from kohort.producer import TransactionAborted
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Answer, Drop
+from kohort.testing.fake_broker import Answer, Delay, Drop
+from tests.coordinator_client.consumer_helpers import wait_until
 from tests.producer.test_producer_interrupts import read as read_places
 
 UNKNOWN = "the outcome of the commit is unknown"
@@ -78,3 +82,27 @@ def test_a_commit_that_turns_out_to_be_aborted_is_said_by_the_next_block_once(fa
         with producer.transaction():
             producer.send("topic", b"second")
     assert read(fake) == [b"second"]
+
+
+def test_a_commit_that_another_caller_follows_with_a_transaction_has_its_outcome(fake: FakeBroker) -> None:
+    """It waited for the end of the next transaction, and its outcome was unknown."""
+    with Producer(fake.bootstrap, **{**HASTY, "max_block_ms": 20_000}) as producer:
+        fake.control("EndTxn", lambda _call: Delay(0.3), times=1)
+
+        def interrupt() -> None:
+            wait_until(lambda: bool(fake.calls_of("EndTxn")))
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, lambda *_: producer.begin())
+        try:
+            producer.begin()
+            producer.send("topic", b"first")
+            with ThreadPoolExecutor() as pool:
+                interrupting = pool.submit(interrupt)
+                producer.commit()
+                interrupting.result()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        producer.send("topic", b"second")
+        producer.commit()
+    assert read(fake) == [b"first", b"second"]
