@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEAST_TIME = -6  # the lowest special timestamp of ListOffsets: EARLIEST, LATEST, ...
+MOST_REASON = 255  # characters of the reason of a removal, as Java's Admin
 
 
 class Admin:
@@ -134,6 +135,7 @@ class Admin:
         A coordinator may refuse to remove dynamic members of a KIP-848 group. Share groups keep their members.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
+        reason = name_given(reason[:MOST_REASON] if isinstance(reason, str) else reason, "reason", empty=True)
         driver = self._request_driver()
         described = _described(driver, group)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
@@ -312,6 +314,8 @@ def _apart(names: tuple[object, ...], field: str, *, empty: bool = False) -> tup
 
 
 def _nodes(nodes: Iterable[cluster.BrokerDescription]) -> tuple[cluster.BrokerDescription, ...]:
+    if not isinstance(nodes, Iterable):
+        raise TypeError(f"nodes are of Admin.brokers(), not {nodes!r}")
     given = tuple(nodes)
     for one in given:
         if not isinstance(one, cluster.BrokerDescription):

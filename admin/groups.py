@@ -228,7 +228,7 @@ def remove_members(driver: RequestDriver, group: str, members: Sequence[MemberDe
         MemberIdentity(
             member_id="" if one.instance_id is not None else one.member_id,
             group_instance_id=one.instance_id,
-            reason=reason[:255],
+            reason=reason,
         )
         for one in members
     )

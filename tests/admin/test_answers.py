@@ -137,7 +137,7 @@ def test_settings_of_a_group_that_are_no_mapping_are_refused(configs: Any) -> No
         admin.set_group_configs("group", configs)
 
 
-@pytest.mark.parametrize("nodes", [[1], ["localhost:9092"]])
+@pytest.mark.parametrize("nodes", [[1], ["localhost:9092"], None, 1])
 def test_brokers_that_are_no_descriptions_are_refused(nodes: Any) -> None:
     with Admin("localhost:1") as admin:
         for call in (admin.versions, lambda given: admin.broker_configs(given, ["num.partitions"])):

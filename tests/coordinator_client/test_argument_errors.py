@@ -321,6 +321,8 @@ ADMIN: list[tuple[str, Call, type[Exception], str]] = [
     ("describe_topics", lambda a: a.describe_topics("t"), TypeError, r"not one string; write \['t'\]"),
     ("topic_configs", lambda a: a.topic_configs("t"), TypeError, "not one string"),
     ("remove_members", lambda a: a.remove_members("g", "m"), TypeError, "members is a list of names"),
+    ("remove_members(reason)", lambda a: a.remove_members("g", reason=5), TypeError, "reason is a str, not 5"),
+    ("remove_members(text)", lambda a: a.remove_members("g", reason="\ud800"), ValueError, "reason cannot be sent"),
     ("reset_offsets", lambda a: a.reset_offsets("g", [P0]), TypeError, "offsets by partition"),
     ("reset_offsets(str)", lambda a: a.reset_offsets("g", {P0: "1"}), TypeError, "an offset is an int, not '1'"),
     ("create_topic(str)", lambda a: a.create_topic("x", partitions="3"), TypeError, "partitions is an int"),
