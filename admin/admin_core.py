@@ -97,7 +97,8 @@ class AdminCore(ClientCore[AdminConfig]):
     def send(self, request: AdminRequest, not_before: float, until: float) -> Promise[Any]:
         """Send one request at a time (monotonic s) or later; the promise has the response or the error.
 
-        A broker that may not be called again yet is called at the end of its backoff, if that is before `until`.
+        A broker that may not be called again yet is called at the end of its backoff, if that is before `until`. So is
+        the first broker of all, until the client ends since none was reached.
         """
         promise: Promise[Any] = self._promise()
         self._delayed.append((not_before, partial(self._send, request, promise, until)))
@@ -143,7 +144,8 @@ class AdminCore(ClientCore[AdminConfig]):
 
     def _send(self, request: AdminRequest, promise: Promise[Any], until: float, now: float) -> None:
         def done(outcome: RequestResult, when: float) -> None:
-            if isinstance(outcome, NoResponse) and not outcome.called and promise in self._waiting:
+            may_repeat = isinstance(outcome, NoResponse) and not (outcome.called and self.endpoints.ever_responded)
+            if may_repeat and promise in self._waiting:
                 may_call_at = when if request.endpoint is None else self.endpoints.may_try_at(request.endpoint)
                 retry_at = max(may_call_at, when + self.backoff.initial_ms / 1000)
                 if retry_at < until:

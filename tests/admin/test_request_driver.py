@@ -21,6 +21,7 @@ from kohort.protocol.apis.offset_fetch import OffsetFetchResponse
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Answer, Call, Close, Delay, Drop
+from kohort.testing.ports import free_ports
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child, poll_until, wait_until
 from tests.network.test_silent_broker import CLIENTS, silent
 
@@ -384,3 +385,13 @@ def test_members_are_found_and_removed_in_one_timeout() -> None:
             fake.control(api, lambda _call: Delay(0.3))  # description and removal are each in time by themselves
         with pytest.raises(OperationTimeout, match="in time"):
             admin.remove_members("group")
+
+
+@pytest.mark.parametrize("call", [Admin.list_topics, Admin.list_groups, Admin.brokers])
+def test_a_first_call_waits_for_a_broker_that_starts_later(call: Callable[[Admin], Any]) -> None:
+    (port,) = free_ports(1)
+    with Admin(f"127.0.0.1:{port}", bootstrap_timeout_ms=60_000) as admin, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(call, admin)
+        wait_until(lambda: admin._driver.core.counters.connections_ended > 4)
+        with FakeBroker(ports=[port]):
+            assert len(waiting.result(PATIENCE_S)) == (call is Admin.brokers)
