@@ -20,6 +20,7 @@ MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not t
 _CHUNK: Final = 1 << 20
 _OF_ONE_OWNER: Final = "owner-" + "[0-9a-f]" * 32
 _BEFORE_OWNERS: Final = ("files", "copying", "restoring", "old")
+_MARK: Final = "owned"
 
 
 class FileState:
@@ -34,7 +35,7 @@ class FileState:
     `reset_initial` remove the files of former owners.
 
     Close or flush files before the handler returns: a copy does not have buffered data. A link to a file is copied as
-    that file. A link to a folder is refused.
+    that file. Links to folders, pipes and sockets are refused.
     """
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
@@ -47,6 +48,7 @@ class FileState:
         self._former = [*self._folder.glob(_OF_ONE_OWNER), *(self._folder / name for name in _BEFORE_OWNERS)]
         self._own = self._folder / f"owner-{uuid.uuid4().hex}"
         self.files.mkdir(parents=True)
+        self._mark.touch()
 
     @property
     def files(self) -> Path:
@@ -56,18 +58,24 @@ class FileState:
     def snapshot(self, offsets: Positions) -> bytes:
         """Copy the files. Returns the name of the copy with the listing of its files.
 
-        Raises ConfigurationError for a link to a folder, and OSError.
+        Raises ConfigurationError for a link to a folder, a pipe or a socket, and OSError.
         """
         self.files.stat()  # `rglob` finds nothing in a folder that is gone, as in an empty one
-        copy = self._copied(self.files, self._own / "copying")
-        listing = listed(copy)
-        name = hashlib.sha256(canonical(listing)).hexdigest()
-        target = self._snapshots / name
-        if target.exists():
-            shutil.rmtree(copy)
-        else:
-            os.replace(copy, target)
-        self._make_newest(target)
+        while True:
+            copy = self._copied(self.files, self._own / "copying")
+            self._mark.stat()  # without it, another owner had begun to remove the files, and the copy may lack some
+            listing = listed(copy)
+            name = hashlib.sha256(canonical(listing)).hexdigest()
+            target = self._snapshots / name
+            try:
+                os.replace(copy, target)
+            except OSError:
+                if not target.is_dir():
+                    raise
+                shutil.rmtree(copy)  # this copy is there, perhaps since another owner made it just now
+            with suppress(FileNotFoundError):  # another owner may remove it as an old one, until it is the newest
+                self._make_newest(target)
+                break
         _sync(self._snapshots)
         self._last = name
         return MAGIC + canonical({"files": listing, "name": name})
@@ -109,17 +117,31 @@ class FileState:
         self._complete.append(self._last)
         if len(self._complete) < self.kept:
             return  # what this process has not seen complete may still be
-        oldest_s = (self._snapshots / self._complete[0]).stat().st_mtime_ns
-        for one in self._snapshots.iterdir():
-            if one.name not in self._complete and one.stat().st_mtime_ns < oldest_s:
-                # A removal that is cut off must not leave a part of a copy under the name of the whole.
-                shutil.rmtree(one.rename(one.with_name(f"removed-{uuid.uuid4().hex}")))
+        with suppress(FileNotFoundError):  # another owner removes copies, too; what is left goes the next time
+            oldest_ns = (self._snapshots / self._complete[0]).stat().st_mtime_ns
+            for one in self._snapshots.iterdir():
+                if one.name not in self._complete and one.stat().st_mtime_ns < oldest_ns:
+                    self._remove(one, oldest_ns)
 
     # --- inner
+
+    def _remove(self, copy: Path, oldest_ns: int) -> None:
+        # A removal that is cut off must not leave a part of a copy under the name of the whole.
+        gone = copy.rename(copy.with_name(f"removed-{uuid.uuid4().hex}"))
+        if gone.stat().st_mtime_ns < oldest_ns:
+            shutil.rmtree(gone)
+        else:  # another owner made it its newest just now, and may have made it again since the renaming
+            with suppress(OSError):
+                gone.rename(copy)
 
     @property
     def _snapshots(self) -> Path:
         return self._folder / "snapshots"
+
+    @property
+    def _mark(self) -> Path:
+        """A file that stands for the files of this owner, and goes before them."""
+        return self._own / _MARK
 
     def _make_newest(self, copy: Path) -> None:
         """Make the time of a copy the latest of all, also if the clock went back: `completed` removes older ones."""
@@ -149,6 +171,10 @@ class FileState:
                     # `rglob` does not follow it. Its files would be missing after a restore, without an error.
                     raise ConfigurationError("a FileState holds no link to a folder", hint="copy the folder", path=path)
                 there.mkdir()
+            elif not path.is_file():  # to open a pipe would wait for ever
+                raise ConfigurationError(
+                    "a FileState holds only files and folders", hint="remove pipes, sockets and broken links", path=path
+                )
             else:
                 with path.open("rb") as read, open(there, "xb", opener=opener) as write:
                     shutil.copyfileobj(read, write, _CHUNK)
@@ -164,11 +190,14 @@ class FileState:
         if self.files.exists():
             os.replace(self.files, old)
         os.replace(folder, self.files)
+        self._mark.touch()
         _sync(self._own)
         shutil.rmtree(old, ignore_errors=True)
 
     def _drop_former(self) -> None:
         for one in self._former:
+            with suppress(OSError):
+                (one / _MARK).unlink()
             shutil.rmtree(one, ignore_errors=True)
 
 

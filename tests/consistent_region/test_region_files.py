@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -316,6 +316,138 @@ def test_on_a_full_disk_no_part_of_a_copy_stays_and_files_of_former_owners_make_
         patched.setattr(shutil, "copyfileobj", full)
         with pytest.raises(OSError, match="No space left"):
             owner.restore(complete, {})
-    assert sorted(path.name for path in owner.files.parent.iterdir()) == ["files"]
+    assert sorted(path.name for path in owner.files.parent.iterdir()) == ["files", "owned"]
     owner.restore(complete, {})
     assert read(owner) == files
+
+
+def test_two_owners_that_make_the_same_copy_at_the_same_time_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, owner = FileState(tmp_path), FileState(tmp_path)
+    for state in (former, owner):
+        wanted = fill(state, 1)
+    made: list[bytes] = []
+    replace = os.replace
+
+    def late(source: Path, target: Path) -> None:
+        if not made:
+            made.append(b"")
+            made[0] = former.snapshot({})
+        replace(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", late)
+        assert owner.snapshot({}) == made[0]
+    owner.restore(made[0], {})
+    assert read(owner) == wanted
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_files_that_a_late_former_owner_removes_are_missing_in_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """A process that was stopped before it made its state takes the next owner for a former one."""
+    owner = FileState(tmp_path)
+    fill(owner, 1)
+    complete = owner.snapshot({})
+    former = FileState(tmp_path)
+
+    def begins(folder: Path, *, ignore_errors: bool = False) -> None:
+        (owner.files / "totals.txt").unlink(missing_ok=True)
+
+    with monkeypatch.context() as patched:
+        if not is_over:
+            patched.setattr(shutil, "rmtree", begins)
+        former.reset_initial()
+    write(owner, days__tuesday="of a handler that makes its folders")
+    with pytest.raises(FileNotFoundError):
+        owner.snapshot({})
+    owner.restore(complete, {})
+    assert owner.snapshot({}) == complete
+
+
+def with_an_old_copy(folder: Path) -> tuple[FileState, Path, bytes]:
+    """The former owner of a task, whose next `completed` removes a copy, and that copy with its snapshot."""
+    former = FileState(folder, kept=1)
+    fill(former, 1)
+    snapshot = former.snapshot({})
+    copy = folder / "snapshots" / named(snapshot)
+    os.utime(copy, ns=(1, 1))
+    fill(former, 2)
+    former.snapshot({})
+    return former, copy, snapshot
+
+
+@pytest.mark.parametrize("step", ["rename", "stat"])
+def test_a_copy_that_becomes_the_newest_of_one_owner_is_not_removed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The owner makes it while the former one removes it as an old one, before and after it has another name."""
+    former, copy, snapshot = with_an_old_copy(tmp_path)
+    owner = FileState(tmp_path)
+    wanted = fill(owner, 1)
+    real = getattr(Path, step)
+    made: list[bytes] = []
+
+    def late(path: Path, *arguments: Any, **named: Any) -> object:
+        is_next = path == copy if step == "rename" else path.name.startswith("removed-")
+        if is_next and not made:
+            made.append(b"")
+            made[0] = owner.snapshot({})
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, step, late)
+        former.completed()
+    assert made == [snapshot]
+    owner.restore(snapshot, {})
+    assert read(owner) == wanted
+
+
+def test_a_copy_that_another_owner_removes_before_it_is_the_newest_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, copy, snapshot = with_an_old_copy(tmp_path)
+    owner = FileState(tmp_path)
+    wanted = fill(owner, 1)
+    utime, seen = os.utime, list[Path]()
+
+    def late(path: Path, **named: Any) -> None:
+        if not seen:
+            seen.append(path)
+            former.completed()
+            assert not copy.exists()
+        utime(path, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", late)
+        assert owner.snapshot({}) == snapshot
+    assert seen == [copy]
+    owner.restore(snapshot, {})
+    assert read(owner) == wanted
+
+
+def test_of_two_owners_that_remove_the_same_copy_neither_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former, copy, _snapshot = with_an_old_copy(tmp_path)
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        shutil.rmtree(path)
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", late)
+        former.completed()
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "broken link"])
+def test_what_is_no_file_and_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
+    """A snapshot would wait for the other end of a pipe for ever."""
+    state = FileState(tmp_path)
+    path = state.files / "strange"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("nowhere")
+    with pytest.raises(ConfigurationError, match="only files and folders") as raised:
+        state.snapshot({})
+    assert raised.value.place["path"] == path
