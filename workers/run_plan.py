@@ -1,5 +1,6 @@
 """Arguments of a run, checked, and the parts that are made of them."""
 
+from math import inf
 from typing import Final
 
 from kohort.admin import Admin
@@ -26,12 +27,16 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 def check_arguments(consumer: AnyConsumer, handler: object, retry: Retry, concurrency: int, max_held: int) -> None:
     """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds.
 
-    Raises TypeError for a handler that cannot be called, and for a retry that is no Retry.
+    Raises TypeError for a handler that cannot be called, and for a retry that is no Retry or has other types.
     """
     if not callable(handler):
         raise TypeError(f"the handler is a function of a record, not {handler!r}")
     if not isinstance(retry, Retry):
         raise TypeError(f"retry is a workers.Retry, as in Retry(attempts=3), not {retry!r}")
+    # Here, and not at the first failure of a handler, which would end the run or wait for ever.
+    isinstance(Exception(), retry.no_retry)
+    if retry.attempts < 1 or not (0 <= retry.delay_s < inf and 0 <= retry.factor < inf and retry.max_delay_s >= 0):
+        raise ValueError(f"attempts is 1 or more, delays and factor are 0 or more, not {retry!r}")
     if concurrency < 1 or max_held < 1:
         raise ValueError(f"concurrency and max_held are 1 or more, not {concurrency} and {max_held}")
     if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:

@@ -1,6 +1,7 @@
 """`workers.run` and `run_async` on the fake broker: share members and consumers, failures, stops, rebalances."""
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -366,6 +367,26 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             run(consumer, awaited, stop=stopped)
         with pytest.raises(TypeError, match=r"retry is a workers\.Retry"):
             run(consumer, print, retry=3)  # type: ignore[arg-type]
+        no_numbers: tuple[dict[str, Any], ...] = (
+            {"attempts": 0},
+            {"delay_s": -1.0},
+            {"delay_s": math.nan},
+            {"delay_s": math.inf},
+            {"factor": math.nan},
+            {"max_delay_s": math.nan},
+        )
+        for given in no_numbers:
+            with pytest.raises(ValueError, match="attempts is 1 or more"):
+                run(consumer, print, retry=Retry(**given), stop=stopped)
+        no_types: tuple[dict[str, Any], ...] = (
+            {"attempts": "3"},
+            {"delay_s": "1"},
+            {"no_retry": [ValueError]},
+            {"no_retry": ("ValueError",)},
+        )
+        for given in no_types:
+            with pytest.raises(TypeError):
+                run(consumer, print, retry=Retry(**given), stop=stopped)
         fake.control("DescribeConfigs", own_dead_letters)
         with pytest.raises(ConfigError, match=r"dlq\.work"):
             run(consumer, print, dead_letter=DEAD)
