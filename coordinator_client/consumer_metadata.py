@@ -51,12 +51,11 @@ class ConsumerMetadata(MetadataUpdater):
         return self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
 
     def _missing(self) -> dict[str | TopicPartition, int]:
-        view = self._context.metadata.view
-        lacking = view.lacking(self._assigned())
+        topics = self._context.metadata.view.topics
         return super()._missing() | {
             one: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for one in (self._assigned() if lacking else ())
-            if one.topic in lacking and view.partition(one) is None
+            for one in self._assigned()
+            if one.topic in topics and one.partition not in topics[one.topic].partitions
         }
 
     def _times(self, now: float) -> list[float | None]:
