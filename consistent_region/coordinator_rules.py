@@ -318,9 +318,7 @@ def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: floa
     """
     _check_none_here(record, now, lease_s)
     begun = _new_epoch(record, "an operator accepted the store", True, None, 1)
-    if record.newest is not None:
-        lineage = continued(record.past.lineage, record.newest, lineage)
-    return replace(begun, past=StorePast(lineage, accepted=True))
+    return replace(begun, past=StorePast(continued(record.past.lineage, record.newest or 0, lineage), accepted=True))
 
 
 def without(

@@ -51,9 +51,10 @@ class KafkaSink:
             sink.send(b"value", key=record.key)
 
     read_committed readers of `topic` see each record once. The same transaction commits the region's offsets to its
-    group, fenced by the member's generation. They are left out if this cluster lacks their topics. It also commits the
-    checkpoint's number as an offset of a group of its own, `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in
-    a URL. A completed commit is recognised by that offset. A task without collected records has no transaction. The
+    group, fenced by the member's generation. They are left out if this cluster lacks their topics, or refuses them. It
+    also commits the checkpoint's number as an offset of `topic` in a group of its own,
+    `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in a URL. A completed commit is recognised by that offset,
+    so a sink with another topic needs another name. A task without collected records has no transaction. The
     transactional id is the name of that group, so an older owner of the task is fenced. An owner that is fenced reads
     that offset again, and writes only what is missing.
 
@@ -68,15 +69,19 @@ class KafkaSink:
     `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
 
     Raises RegionError with the cause, and the errors of `kohort.Producer`. Raises FencedError if another owner fences
-    each attempt, or if another region has fenced this owner and written the task. The member ends, and the next owner
-    commits the pending records.
+    each attempt, or if another region has written the task. The member ends, and the next owner commits the pending
+    records. Raises ConfigError for wrong settings.
     """
+
+    latest_term = 0  # the target keeps no terms
 
     def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
         if "transactional_id" in settings:
             raise ConfigurationError("a sink's transactional id is its own", setting="transactional_id")
         if not topic:
             raise ConfigurationError("a sink writes to a topic", setting="topic")
+        # Here, and not at the first commit, whose effects would be owed.
+        ProducerConfig.of(bootstrap=bootstrap, transactional_id="kohort-sink", **settings)
         self._bootstrap = bootstrap
         self._topic = topic
         self._dead_letter_topic = dead_letter_topic
@@ -85,6 +90,7 @@ class KafkaSink:
         self._collected: dict[TaskId, list[bytes]] = {}
         self._selected: list[bytes] = []
         self._commits_offsets = True
+        self._refused_member: ConsumerGroupMetadata | None = None
         self._producers: dict[TaskId, Producer] = {}
         self._place: SinkPlace | None = None
         self._noted: dict[TaskId, Witness] = {}  # the last commit, which no other process changes without a fence
@@ -161,18 +167,28 @@ class KafkaSink:
 
     def _carry_out(self, due: DueEffects, at: Witness) -> None:
         if due.task not in self._producers:
-            self._producers[due.task] = self._fencing(due.task)
-            found = self._looked_up(due.task)
-            if found not in (self._noted.get(due.task, found), NO_COMMIT) and not found.is_related(at):
-                raise FencedError(
-                    "another region has written the task since this member's last commit",
-                    hint="regions that share a cluster need names of their own, also if they read other clusters",
-                    **self._where(due.task, at),
-                )
-            self._noted[due.task] = found
+            with ExitStack() as stack:
+                self._producers[due.task] = self._fencing(due.task)
+                stack.callback(self._drop, due.task)
+                self._noted[due.task] = self._checked_note(due.task, at)
+                stack.pop_all()
         if not self._noted[due.task].covers(at):
             self._write(due, at)
             self._noted[due.task] = at
+
+    def _checked_note(self, task: TaskId, at: Witness) -> Witness:
+        """The last commit of a task, which is one of this region."""
+        found, known = self._looked_up(task), self._noted.get(task, NO_COMMIT)
+        # An operator accepted the store in the place of any other, until this owner has written.
+        takes_over = at.is_accepted and known == NO_COMMIT
+        if found not in (known, NO_COMMIT) and not found.is_related(at) and not takes_over:
+            raise FencedError(
+                "another region has written the task, or this region with another store",
+                hint="give regions that share a cluster different names. If the store was lost, accept this one with "
+                "`kohort region begin --anew`",
+                **self._where(task, at),
+            )
+        return found
 
     def _drop(self, task: TaskId) -> None:
         if (producer := self._producers.pop(task, None)) is not None:
@@ -201,7 +217,8 @@ class KafkaSink:
     def _looked_up(self, task: TaskId) -> Witness:
         """The last commit of a task."""
         # A cluster that authenticates the producer authenticates the reader too.
-        shared = SETTINGS.keys() & ProducerConfig.table.keys()
+        # It fetches nothing, so its limit of a frame need not hold a Fetch response.
+        shared = (SETTINGS.keys() & ProducerConfig.table.keys()) - {"max_frame_bytes"}
         connecting = {name: value for name, value in self._settings.items() if name in shared}
         with Consumer(self._bootstrap, group=self._marker(task), **connecting) as reader:
             found = reader.committed([self._note])[self._note]
@@ -228,13 +245,16 @@ class KafkaSink:
         """Commit a task's records. Returns the records that made the transaction fail, none if it is committed."""
         assert self._place is not None
         deliveries: dict[int, Delivery] = {}
+        member = self._place.group_metadata()
         try:
             try:
-                self._transact(due, at, self._place.group_metadata(), refused, suspects, deliveries)
+                used = None if member == self._refused_member else member
+                self._transact(due, at, used, refused, suspects, deliveries)
             except CommitFailed as error:
                 # The group has a new generation, but the checkpoint is complete, so its records must be written.
-                # Offsets are only advice.
+                # Offsets are only advice. Those of the next task would be refused as well.
                 log.warning("the group's offsets are left out of checkpoint %d: %s", at.sequence, error)
+                self._refused_member = member
                 deliveries.clear()
                 self._transact(due, at, None, refused, suspects, deliveries)
         except RecordTooLarge as error:

@@ -161,7 +161,8 @@ _BY_SCHEME: Final = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTG
 def dialect_of(url: str) -> Dialect:
     """Of `sqlite:///PATH` and `postgresql://...`. Raises ConfigurationError for another URL."""
     found = _BY_SCHEME.get(url.partition(":")[0])
-    if found is None or (found is SQLITE and not url.startswith("sqlite:///")):
+    # SQLite would take an empty path, too: for a database that ends with its connection.
+    if found is None or (found is SQLITE and url.removeprefix("sqlite:///") in ("", ":memory:", url)):
         raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
     return found
 

@@ -96,6 +96,8 @@ class SqlSink:
         """Have a statement run when the checkpoint that this record comes into is complete."""
         if not isinstance(statement, str):
             raise ConfigurationError(f"a statement is text, not {type(statement).__name__}")
+        if "\0" in statement:
+            raise ConfigurationError("a statement holds no NUL")
         if isinstance(values, str | bytes | Mapping):  # of which a list would be letters, numbers, or names
             raise ConfigurationError(
                 f"a statement's values are a sequence, not {type(values).__name__}", hint="in the order of placeholders"
@@ -149,10 +151,11 @@ class SqlSink:
         if not (collected := self._collected.get(task)):
             return b""
         try:
+            written = json.dumps(collected, separators=(",", ":"), allow_nan=False)
             for statement, values in collected:
                 for value in (statement, *values):
                     self._check(value)
-            return json.dumps(collected, separators=(",", ":"), allow_nan=False).encode()
+            return written.encode()
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(
                 f"a statement and its values are what JSON and the database hold: {problem}"
@@ -199,25 +202,27 @@ class SqlSink:
         at: Witness,
         execute: Callable[[Any, TaskId, str, list[Any]], object],
     ) -> None:
-        assert self._place is not None, "open() comes first"
         for task, prepared, _offsets in due:
             owner, note = self._noted(cursor, task)
+            ours = self._terms.get(task)
+            # These effects would be lost: the owner in the database does not know this checkpoint, or is over.
             if owner.lineage != at.lineage:
-                # It does not know this checkpoint, so these effects would be lost.
-                raise FencedError(
-                    "the sink's database has another region as the owner of the task, or none",
-                    hint="regions that share a database need names of their own, also on other clusters",
-                    region=self._place.region,
-                    consumer_group=self._place.group,
-                    sink=self._place.sink,
-                    task=str(task),
-                )
-            if owner != self._terms.get(task):
+                hint = "regions that share a database need names of their own, also on other clusters"
+                raise self._unowned("another region as the owner of the task, or none", hint, task)
+            if ours is not None and owner.number < ours.number:
+                hint = "an older copy took its place, which may lack effects of earlier checkpoints"
+                raise self._unowned("an earlier owner of the task", hint, task)
+            if owner != ours:
                 log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
             elif not note.covers(at):
                 for text, values in (one for segment in prepared for one in parsed_json(segment)):
                     execute(cursor, task, text, values)
                 self._note(cursor, task, at)
+
+    def _unowned(self, found: str, hint: str, task: TaskId) -> FencedError:
+        return FencedError(
+            f"the sink's database has {found}", hint=hint, **dict(zip(_KEY, self._key(task), strict=True))
+        )
 
     def _execute(self, cursor: Any, _task: TaskId, text: str, values: list[Any]) -> None:
         self._statement = text
@@ -248,6 +253,9 @@ class SqlSink:
         if isinstance(value, str):
             value.encode()
         self._dialect.check(value)
+        if isinstance(value, list | tuple):  # an array
+            for one in value:
+                self._check(one)
 
     def _retried(self, work: Callable[[Any], object]) -> None:
         """As `_transact`, again and again while the database is away. Notes make a repetition harmless."""

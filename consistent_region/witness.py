@@ -47,6 +47,11 @@ class Witness(NamedTuple):
         return not self._ends.keys().isdisjoint(other._ends)
 
     @property
+    def is_accepted(self) -> bool:
+        """True for the lineage of a store that an operator accepted."""
+        return "<" in self.lineage
+
+    @property
     def _ends(self) -> dict[str, int]:
         """The last sequence of this lineage, and of each that it names."""
         return {one: int(end) for end, one in _LINEAGES.findall(f"{self.sequence}:{self.lineage}")}

@@ -54,6 +54,9 @@ def test_a_mistyped_url_does_not_show_its_password(url: str, caplog: pytest.LogC
         ("postgresql://x", "\ud800"),
         ("postgresql://x", "a\0b"),
         ("postgresql://x", {"a": 1}),
+        ("postgresql://x", [["a\0b"]]),
+        ("postgresql://x", ["\ud800"]),
+        ("postgresql://x", [{"a": 1}]),
     ],
 )
 def test_a_value_that_the_database_cannot_hold_comes_into_no_checkpoint(url: str, value: Any, tmp_path: Path) -> None:

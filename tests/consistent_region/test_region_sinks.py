@@ -54,7 +54,7 @@ from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.witness import continued
-from kohort.network.errors import OperationTimeout
+from kohort.network.errors import ConfigError, OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.apis.txn_offset_commit import (
@@ -550,6 +550,28 @@ def test_the_effects_of_a_task_that_another_region_has_taken_are_owed_and_not_le
         sink.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_database_that_went_back_behind_the_start_of_a_task_leaves_its_effects_owed(
+    tmp_path: Path, database: str, request: pytest.FixtureRequest
+) -> None:
+    """A replica that took over lacks the last commits. Effects would be left to a later owner, and there is none."""
+    url = f"sqlite:///{tmp_path}/out.db"
+    if database == "postgres":
+        url = request.getfixturevalue("postgres").fresh()
+    sink = SqlSink(url, schema=SCHEMA)
+    sink.open(place())
+    sink.take([T0], TaskTerm(LINEAGE, 7))
+    sink.select(T0)
+    sink.execute("INSERT INTO seen VALUES (1)")
+    sink._connection.execute("UPDATE kohort_task SET term = 6")
+    with pytest.raises(FencedError, match=r"database has an earlier owner of the task \(.*task=0.*an older copy"):
+        sink.commit(due(sink), AT)
+    sink.take([T0], TaskTerm(LINEAGE, 8))
+    sink.commit(due(sink), AT)
+    assert sink._connection.execute("SELECT n FROM seen").fetchall() == [(1,)]
+    sink.close()
+
+
 def test_one_transaction_has_the_effects_of_all_tasks_and_each_task_once(tmp_path: Path) -> None:
     sink = opened(SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA))
     other = TaskId("clicks", 3)
@@ -728,13 +750,30 @@ def test_a_task_in_kafka_that_another_region_has_written_is_not_written_again() 
             effects = packed(b"%d of %s" % (at.sequence, at.lineage.encode()), None, (), None, None)
             sink.commit([DueEffects(T0, [effects], {})], at)
 
+        accepted = continued("another", 0, "6a")
         commit(first, AT)
-        commit(second, Witness("another", 1))
-        with pytest.raises(FencedError, match=r"another region has written the task.*task=0"):
-            commit(first, Witness(LINEAGE, 2))
+        with pytest.raises(FencedError, match=r"another region has written the task.*task=0.*begin --anew"):
+            commit(second, Witness("another", 1))
+        commit(second, Witness(accepted, 1))
+        for sequence in (2, 3):  # also in the next life, which has no memory of its last commit
+            with pytest.raises(FencedError, match=r"another region has written the task.*task=0"):
+                commit(first, Witness(LINEAGE, sequence))
+            first.take([T0], TaskTerm(LINEAGE, sequence))
         for sink in (first, second):
             sink.close()
-        assert committed(broker.bootstrap, "out") == [b"1 of 5f", b"1 of another"]
+        assert committed(broker.bootstrap, "out") == [b"1 of 5f", b"1 of 6a<0:another"]
+
+
+def test_an_empty_store_that_an_operator_accepted_writes_behind_the_lost_one() -> None:
+    """The new store has no checkpoint, so its lineage names that there was an acceptance."""
+    coordinator = RegionCoordinator(MemoryStore(), "r", "g", lambda: 0.0)
+    ticket = coordinator.register("a").ticket
+    coordinator.deregister(ticket)
+    before = coordinator.record().past.lineage
+    lineage = coordinator.accept_store()
+    assert not Witness(before, 1).is_accepted
+    assert Witness(lineage, 1).is_accepted
+    assert not Witness(before, 9).covers(Witness(lineage, 1))
 
 
 def test_records_for_a_cluster_that_lacks_the_input_are_written_without_its_offsets(
@@ -762,6 +801,51 @@ def test_records_for_a_cluster_that_lacks_the_input_are_written_without_its_offs
         sink.close()
         assert committed(broker.bootstrap, "out") == [b"1", b"2"]
     assert requests[0] == requests[1] > 0
+
+
+def test_offsets_that_a_group_refuses_are_sent_again_by_the_next_generation_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A cluster that has the topics but not the group would refuse those of each task and checkpoint."""
+
+    def refused(call: Any) -> Answer | None:
+        if call.request.group_id != "g" or call.request.generation_id_or_member_epoch == 8:
+            return None
+        code = ErrorCode.ILLEGAL_GENERATION
+        part = TxnOffsetCommitResponsePartition(partition_index=P0.partition, error_code=code)
+        topic = TxnOffsetCommitResponseTopic(name=P0.topic, partitions=(part,))
+        return Answer(TxnOffsetCommitResponse(topics=(topic,)))
+
+    with FakeBroker(topics={"out": 1, P0.topic: 1}) as broker:
+        requests = broker.control("TxnOffsetCommit", refused)
+        members = [ConsumerGroupMetadata("g", 7, "a member")]
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+        sink.open(SinkPlace("r", "g", lambda: members[-1]))
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        calls = []
+        for sequence in (1, 2, 3):
+            effects = packed(b"%d" % sequence, None, (), None, None)
+            sink.commit([DueEffects(T0, [effects], positions(sequence))], Witness(LINEAGE, sequence))
+            calls.append(requests.calls)
+            if sequence == 2:
+                members.append(ConsumerGroupMetadata("g", 9, "a member"))
+        sink.close()
+        assert committed(broker.bootstrap, "out") == [b"1", b"2", b"3"]
+    assert calls[2] > calls[1] == calls[0] > 0
+    assert caplog.text.count("the group's offsets are left out") == 2
+
+
+def test_a_limit_of_frames_is_the_producers_own() -> None:
+    """The consumer that reads the notes would refuse one that is below a Fetch response."""
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0, max_frame_bytes=1 << 20)
+        sink.open(place())
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        try:
+            sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], AT)
+        finally:
+            sink.close()
+        assert committed(broker.bootstrap, "out") == [b"x"]
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
@@ -1192,8 +1276,12 @@ def test_a_sink_belongs_to_one_member_under_one_name(tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="unknown database"):
-        SqlSink("mysql://x")
+    for url in ("mysql://x", "sqlite:x.db", "sqlite:///", "sqlite:///:memory:"):
+        with pytest.raises(ConfigurationError, match="unknown database"):
+            SqlSink(url)
+    for wrong in ({"linger": 5}, {"acks": 1}, {"linger_ms": "5"}):
+        with pytest.raises(ConfigError):
+            KafkaSink("localhost:1", "t", **wrong)
     with pytest.raises(ConfigurationError, match="transactional id"):
         KafkaSink("localhost:1", "t", transactional_id="mine")
     with pytest.raises(ConfigurationError, match="a topic"):
@@ -1213,6 +1301,8 @@ def test_what_cannot_work_is_refused_at_once() -> None:
     for no_statement in no_statements:
         with pytest.raises(ConfigurationError, match="a statement is text"):
             sink.execute(no_statement)
+    with pytest.raises(ConfigurationError, match="no NUL"):
+        sink.execute("INSERT INTO t VALUES (?)\0", (7,))
     for statement, value in (("INSERT INTO t VALUES (?)", b"bytes"), ("INSERT INTO \ud800 VALUES (?)", 7)):
         sink.execute(statement, (value,))
         with pytest.raises(ConfigurationError, match="JSON"):
