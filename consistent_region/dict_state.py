@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import islice
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ class DictState(dict[str, Any]):
     _size_bytes = 0
     _last: Mapping[str, Any] = {}
     _sample: "_Sample | None" = None
+    _initial: Mapping[str, Any] = {}
 
     def snapshot(self, offsets: Positions) -> bytes:
         """The dict as JSON. Raises ConfigurationError for a key that is no text, or a value that JSON cannot hold."""
@@ -60,11 +62,14 @@ class DictState(dict[str, Any]):
         self.update(value)
         self._size_bytes = len(snapshot)
 
+    def keep_initial(self) -> None:
+        """Make the present contents those of a task without records. Raises no error."""
+        self._initial = deepcopy(dict(self))
+
     def reset_initial(self) -> None:
-        """Remove all keys."""
-        self._begin_chain((), 0, {})
-        self._size_bytes = 0
-        self.clear()
+        """Go back to the contents that `state=` gave the dict, or to none."""
+        self._empty()
+        self.update(deepcopy(self._initial))
 
     def cut(self) -> "_DictCut | None":
         """Return the dict as it is now; None if it is small enough for `snapshot`."""
@@ -79,7 +84,7 @@ class DictState(dict[str, Any]):
 
         Raises ResetFailedError for blocks of another state.
         """
-        self.reset_initial()  # the next snapshot is whole: a migration may change values in place before it
+        self._empty()  # the next snapshot is whole: a migration may change values in place before it
         for block in blocks:
             self._size_bytes += block.reference.length_bytes
             for line in (block.data or b"").split(b"\n"):
@@ -90,6 +95,11 @@ class DictState(dict[str, Any]):
                     self.pop(key, None)
                 self.update(part["set"])
                 yield
+
+    def _empty(self) -> None:
+        self._begin_chain((), 0, {})
+        self._size_bytes = 0
+        self.clear()
 
     def _begin_chain(self, chain: tuple[Block, ...], whole_blocks: int, last: Mapping[str, Any]) -> None:
         self._chain, self._whole_blocks, self._last, self._sample = chain, whole_blocks, last, None

@@ -10,7 +10,7 @@ commit.
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
@@ -56,11 +56,18 @@ class DueEffects(NamedTuple):
     offsets: Positions
 
 
+@runtime_checkable
 class TransactionalSink(Protocol):
     """The interface of a sink. All calls come on the thread of `run`, never while the handler runs.
 
     The methods with which the handler collects effects are the sink's own.
+
+    `refused_total`: the number of dead letters. `latest_term`: the latest term of an owner of its lineage that the last
+    `take` found in the target. It is 0 for a target without terms, by which no lost store is noticed.
     """
+
+    refused_total: int = 0
+    latest_term: int = 0
 
     def open(self, place: SinkPlace) -> None:
         """Connect to the target, before all other calls. An error raised here ends the member."""

@@ -29,6 +29,7 @@ from kohort.consistent_region.settings import (
     OnCommitFailure,
     RegionSettings,
     check_positive,
+    check_whole,
 )
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
@@ -41,7 +42,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.network.arguments import callback_given
+from kohort.network.arguments import callback_given, function_given, name_given
 from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
 from kohort.network.settings_table import checked
@@ -120,30 +121,38 @@ class ConsistentRegion:
         on_moment: Callable[[HistoryEntry], object] | None = None,
         **settings: Any,
     ) -> None:
-        if not region_id:
-            raise ConfigurationError("a region has a name", setting="region_id")
+        name = member or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        checks: tuple[tuple[Callable[[Any, str], object], Any, str], ...] = (
+            (name_given, region_id, "region_id"),
+            (name_given, group, "group"),
+            (name_given, name, "member"),
+            (function_given, handler, "handler"),
+            (callback_given, migrate, "migrate"),
+            (callback_given, on_moment, "on_moment"),
+        )
+        for check, given, setting in checks:
+            try:
+                check(given, setting)
+            except (TypeError, ValueError) as wrong:
+                raise ConfigurationError(str(wrong), setting=setting) from None
         if (topics is None) == (pattern is None):
             raise ConfigurationError("a region reads topics or a pattern, and not both", setting="topics")
         if isinstance(topics, str):
             raise ConfigurationError("topics are a list of names", hint=f"[{topics!r}]", setting="topics")
         if on_data_loss not in ("raise", "earliest"):
             raise ConfigurationError(f"unknown on_data_loss {on_data_loss!r}", setting="on_data_loss")
-        for name, function in (("handler", handler), ("migrate", migrate), ("on_moment", on_moment)):
-            try:
-                callback_given(function, name)
-            except TypeError as wrong:
-                raise ConfigurationError(str(wrong), setting=name) from None
         self._start = StartPosition(start_position) if isinstance(start_position, str) else start_position  # type: ignore[arg-type]
+        if not isinstance(self._start, StartPosition):
+            raise ConfigurationError(f"no start position: {start_position!r}", setting="start_position")
         self._topics = None if topics is None else tuple(topics)
         if self._topics == ():
             raise ConfigurationError("a region reads at least one topic", setting="topics")
         self._pattern = pattern
-        name = member or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         rule = tasks if tasks is not None else "number" if pattern is None else "topic"
         task_map = TaskMap.of(rule)
-        check_positive("state_version", state_version)
+        check_whole("state_version", state_version)
         if batch_records is not None:
-            check_positive("batch_records", batch_records)
+            check_whole("batch_records", batch_records)
         with _refused():
             if pattern is not None:
                 Subscription.matching(pattern)

@@ -1,8 +1,7 @@
 """Settings of a region member."""
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from kohort.consistent_region.errors import ConfigurationError
 from kohort.consistent_region.triggers import Periodic, Trigger
@@ -13,12 +12,21 @@ MAX_POLL_RECORDS = 5_000
 QUEUE_POLLS = 10
 CHECKPOINT_TIMEOUT_S = 60.0
 EVERY_FIVE_SECONDS = Periodic(5.0)
+LARGEST: Final = 1 << 53
+"""Above any sensible setting. A record with a larger number could be stored, and not be read again."""
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise ConfigurationError unless the value is positive and finite, as a stored record and a consumer require."""
-    if not 0 < value < math.inf:
-        raise ConfigurationError(f"{name} must be more than 0, and finite, not {value}", setting=name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
+        raise ConfigurationError(f"{name} must be more than 0 and less than {LARGEST}, not {value!r}", setting=name)
+
+
+def check_whole(name: str, value: int) -> None:
+    """Raise ConfigurationError unless the value is a whole number of 1 or more, as a stored record requires."""
+    check_positive(name, value)
+    if not isinstance(value, int):
+        raise ConfigurationError(f"{name} must be a whole number, not {value!r}", setting=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,10 @@ class RegionSettings:
             "look_interval_s",
         ):
             check_positive(name, getattr(self, name))
+        if not isinstance(self.trigger, Trigger):  # a number would be no trigger, and no checkpoint would begin
+            raise ConfigurationError(
+                f"no trigger: {self.trigger!r}", hint="Periodic(5), OperatorDriven(1000) or Manual()", setting="trigger"
+            )
         if self.commit_point not in ("checkpoint_complete", "drain"):
             raise ConfigurationError(f"unknown commit_point {self.commit_point!r}", setting="commit_point")
         if self.on_commit_failure not in ("warn", "reset"):

@@ -9,6 +9,7 @@ from typing import Final
 
 from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
+from kohort.consistent_region.dict_state import DictState
 from kohort.consistent_region.effects import DueEffects, Parts, SinkPlace, TaskTerm, TransactionalSink, packed, unpacked
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StateVersionError
 from kohort.consistent_region.incremental import IncrementalState, StateCut
@@ -104,6 +105,13 @@ class TaskStates:
         self._migrate = migrate
         given = sinks or {}
         self._sinks = {name: sink for name, sink in given.items() if sink is not None}
+        for name, sink in self._sinks.items():
+            if not isinstance(sink, TransactionalSink):
+                raise ConfigurationError(
+                    f"the sink {name!r} lacks methods or attributes of a TransactionalSink: {type(sink).__name__}",
+                    hint="derive its class from TransactionalSink",
+                    setting="sinks",
+                )
         self._given_up = given.keys() - self._sinks.keys()
         self._selected: TaskId | None = None
         self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
@@ -122,7 +130,7 @@ class TaskStates:
             "tasks_started_total": self._started_total,
             "state_bytes": sum(list(self._snapshot_bytes.values())),
             "effects_owed_bytes": sum(len(one) for segments in parts for one in segments),
-            "effects_refused_total": sum(getattr(sink, "refused_total", 0) for sink in self._sinks.values()),
+            "effects_refused_total": sum(sink.refused_total for sink in self._sinks.values()),
         }
 
     @contextmanager
@@ -165,8 +173,8 @@ class TaskStates:
 
     @property
     def latest_term(self) -> int:
-        """The latest term that a sink had when it took tasks, of an owner of the same lineage; 0 if none is known."""
-        return max((getattr(sink, "latest_term", 0) for sink in self._sinks.values()), default=0)
+        """The latest term that a sink found when it took tasks; 0 if none is known."""
+        return max((sink.latest_term for sink in self._sinks.values()), default=0)
 
     def start(self, starts: Mapping[TaskId, TaskStart], lineage: str, load: Load) -> None:
         """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due.
@@ -294,7 +302,14 @@ class TaskStates:
 
     def _state_of(self, task: TaskId) -> StateHandle:
         if task not in self.states:
-            self.states[task] = self._make(task)
+            made = self._make(task)
+            if made is next(iter(self.states.values()), None):
+                raise ConfigurationError(
+                    "state= returned the state of another task", hint="make a new one for each task", setting="state"
+                )
+            if isinstance(made, DictState):
+                made.keep_initial()
+            self.states[task] = made
         return self.states[task]
 
     def _restoring(self, task: TaskId, snapshot: bytes, cut: TaskState, load: Load) -> Iterator[object]:

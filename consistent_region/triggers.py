@@ -26,8 +26,8 @@ class OperatorDriven:
     records: int
 
     def __post_init__(self) -> None:
-        if self.records < 1:
-            raise ConfigurationError(f"at least one record between checkpoints, not {self.records}", setting="trigger")
+        if isinstance(self.records, bool) or not isinstance(self.records, int) or self.records < 1:
+            raise ConfigurationError(f"records must be a whole number, not {self.records!r}", setting="trigger")
 
 
 @dataclass(frozen=True, slots=True)

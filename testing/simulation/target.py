@@ -48,6 +48,8 @@ class SimTarget:
 class SimSink:
     """A `TransactionalSink` into the world's target."""
 
+    refused_total = latest_term = 0
+
     def __init__(self, world: SinkWorld) -> None:
         self._world = world
         self._terms: dict[TaskId, TaskTerm] = {}

@@ -90,11 +90,35 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"tasks": {"a": "t"}},
         {"tasks": {"a": ["t"], "b": ["t"]}},
         {"state_version": 0},
+        {"state_version": 1.5},
+        {"state_version": True},
+        {"state_version": "2"},
+        {"state_version": 1 << 64},
+        {"max_consecutive_resets": 1.5},
+        {"kept_checkpoints": 2.5},
+        {"batch_records": 1.5},
+        {"lease_s": 1e300},
+        {"lease_s": "30"},
+        {"member": 5},
+        {"member": "\ud800"},
+        {"sinks": {"out": "sqlite:///x.db"}},
+        {"trigger": 5.0},
+        {"trigger": Periodic},
+        {"start_position": 5},
+        {"handler": None},
+        {"group": None},
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         region(**changes)
+
+
+def test_a_name_of_a_region_that_no_record_holds_is_refused() -> None:
+    wrongs: tuple[Any, ...] = ("", 5, "\ud800")
+    for wrong in wrongs:
+        with pytest.raises(ConfigurationError):
+            ConsistentRegion(wrong, group="g", bootstrap="127.0.0.1:1", topics=["t"], handler=print)
 
 
 @pytest.mark.proves("CR-05")
@@ -177,8 +201,10 @@ def test_what_names_no_task_is_no_task(text: str) -> None:
 def test_triggers_and_times_are_checked_where_they_are_written() -> None:
     with pytest.raises(ConfigurationError):
         Periodic(0)
-    with pytest.raises(ConfigurationError):
-        OperatorDriven(0)
+    wrongs: tuple[Any, ...] = (0, 1.5, True)
+    for wrong in wrongs:
+        with pytest.raises(ConfigurationError):
+            OperatorDriven(wrong)
     with pytest.raises(ConfigurationError):
         StartPosition("beginning", time_ms=5)
     assert StartPosition("time", time_ms=5).time_ms == 5

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from kohort import TopicPartition
-from kohort.consistent_region import DictState, SqlSink
+from kohort.consistent_region import DictState, SqlSink, TaskId
+from kohort.consistent_region.coordinator import TaskStart
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.manifest import StateReference, TaskState
 from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.task_states import TaskStates
 from kohort.coordinator_client.hooks import Revoked
 from tests.consistent_region.region_hand import CAUSE, P0, P1, Hand
 
@@ -185,3 +189,31 @@ def test_effects_that_a_process_owed_are_carried_out_by_the_next_under_another_n
     after.until(after.settled)
     assert [row[0] for row in after.rows._connection.execute("SELECT user FROM first")] == [0, 2]
     after.states.close()
+
+
+def no_blocks(reference: StateReference) -> bytes:
+    raise AssertionError(f"no state here has blocks: {reference}")
+
+
+def test_a_task_without_records_has_the_contents_that_its_state_was_made_with() -> None:
+    states = TaskStates(lambda _task: DictState(total=0, names=["anna"]))
+    task = TaskId("", 0)
+    for _ in range(2):  # also where a reset goes back to no checkpoint
+        states.start({task: TaskStart({})}, "5f", no_blocks)
+        state = states.states[task]
+        assert isinstance(state, DictState)
+        assert dict(state) == {"total": 0, "names": ["anna"]}
+        state["total"] += 1
+        state["names"].append("bert")
+    cut = TaskState({}, b'{"total":5}')
+    states.start({task: TaskStart({}, cut, 1)}, "5f", no_blocks)
+    assert isinstance(state, DictState)
+    assert dict(state) == {"total": 5}
+
+
+def test_two_tasks_with_one_state_are_refused() -> None:
+    """Each of their snapshots would have the records of both."""
+    one = DictState()
+    states = TaskStates(lambda _task: one)
+    with pytest.raises(ConfigurationError, match="state of another task"):
+        states.start({TaskId("", number): TaskStart({}) for number in range(2)}, "5f", no_blocks)
