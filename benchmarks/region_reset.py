@@ -86,7 +86,7 @@ class InstantConsumer:
     def group_members(self, timeout_s: float) -> list[Any]:
         return []
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    def committed(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, Any]:
         return dict.fromkeys(partitions)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -44,8 +44,8 @@ class StartPosition:
 class Lookups(Protocol):
     """The lookups of a consumer about logs; see `kohort.Consumer`."""
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
-        """The group's committed offset of each partition, or None."""
+    def committed(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, Any]:
+        """The group's committed offset of each partition, or None. `stable`: without open transactions."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The first offset of each partition's log."""

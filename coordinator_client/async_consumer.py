@@ -267,14 +267,14 @@ class AsyncConsumer(ConsumerBase):
             await self._news.wait(min(left, QUIET_WAIT_S))
 
     async def committed(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group, fetched from its coordinator; None if there is none.
 
-        They are in the order of `partitions`.
+        They are in the order of `partitions`. `stable`: wait for open transactions that may change them (KIP-447).
         """
         with self._session.acquire():
-            return await self._future(self._request_committed(partitions, timeout_s))
+            return await self._future(self._request_committed(partitions, timeout_s, stable=stable))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None

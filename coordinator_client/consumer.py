@@ -211,14 +211,14 @@ class Consumer(ConsumerBase):
             return found
 
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group, fetched from its coordinator; None if there is none.
 
-        They are in the order of `partitions`.
+        They are in the order of `partitions`. `stable`: wait for open transactions that may change them (KIP-447).
         """
         with self._session.acquire():
-            return self._result(self._request_committed(partitions, timeout_s), timeout_s)
+            return self._result(self._request_committed(partitions, timeout_s, stable=stable), timeout_s)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None

@@ -339,11 +339,11 @@ class ConsumerBase:
         )
 
     def _request_committed(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None, *, stable: bool = True
     ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
         wanted = tuple(each_partition(partitions))
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.lookups.look_up_committed(wanted, deadline))
+        return self._session.call(lambda core: core.lookups.look_up_committed(wanted, deadline, stable=stable))
 
     def _request_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True

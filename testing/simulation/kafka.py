@@ -437,7 +437,7 @@ class SimConsumer:
     def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> RegionPosition:
         return self.positions[partition]
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+    def committed(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, Any]:
         self._request()
         return {one: self.world.group.committed.get(one) for one in partitions}
 

@@ -100,7 +100,7 @@ class HandConsumer:
             raise OperationTimeout("not known yet")
         return Where(self.positions[partition], self.epochs[partition])
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    def committed(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, Any]:
         return {one: self.committed_now.get(one) for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

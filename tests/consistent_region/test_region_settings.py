@@ -274,7 +274,7 @@ class Listed(NamedTuple):
 class Logs:
     """Logs that begin at 10 and end at 100, with partition 0 committed at 50; only it has an offset for a time."""
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    def committed(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, Any]:
         return {one: Listed(50) if one == P0 else None for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort import ConsistentRegion, Consumer, TopicPartition
+from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.consistent_region import (
     DictState,
     DueEffects,
@@ -55,7 +55,7 @@ from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.witness import continued
 from kohort.network.errors import ConfigError, OperationTimeout
-from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
@@ -67,6 +67,7 @@ from kohort.testing import FakeBroker, RealPostgres
 from kohort.testing.fake_broker import Answer, Drop
 from tests.consistent_region.region_hand import Listed
 from tests.consistent_region.running_region import running
+from tests.coordinator_client.consumer_helpers import wait_until
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
@@ -846,6 +847,31 @@ def test_a_limit_of_frames_is_the_producers_own() -> None:
         finally:
             sink.close()
         assert committed(broker.bootstrap, "out") == [b"x"]
+
+
+def test_a_transaction_that_a_killed_member_left_open_delays_no_other_member() -> None:
+    """It has offsets of the group. Brokers abort it after a minute, unless the next owner of the task does."""
+    with FakeBroker(topics={P0.topic: 1}) as broker:
+        broker.produce(P0.topic, P0.partition, [(b"k", b"v")] * 3)
+        with Producer(broker.bootstrap, transactional_id="killed") as killed:
+            killed.begin()
+            killed.send_offsets({P0: OffsetAndMetadata(0)}, ConsumerGroupMetadata("g"))
+            handled: list[int] = []
+            region = ConsistentRegion(
+                "r",
+                group="g",
+                topics=[P0.topic],
+                bootstrap=broker.bootstrap,
+                start_position="beginning",
+                handler=lambda record, _state: handled.append(record.offset),
+            )
+            with running(region):
+                wait_until(lambda: handled == [0, 1, 2], patience_s=30.0)
+                with Consumer(broker.bootstrap, group="g") as reader:
+                    assert reader.committed([P0], stable=False) == {P0: None}
+                    with pytest.raises(OperationTimeout):
+                        reader.committed([P0], 0.1)
+            killed.abort()
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:

@@ -124,7 +124,7 @@ def test_a_lost_store_is_refused_when_an_assignment_could_not_look_at_the_groups
         hand.turn(5)
 
 
-def without_a_response(*_arguments: object) -> NoReturn:
+def without_a_response(*_arguments: object, **_named: object) -> NoReturn:
     raise OperationTimeout("no response")
 
 
