@@ -72,7 +72,7 @@ def run(
     as `handler`, or a coroutine that it returns, which only `run_async` awaits. With `processes`, also for a handler
     that no process can import.
     """
-    check_arguments(consumer, handler, retry, concurrency, max_held)
+    check_arguments(consumer, (Consumer, ShareConsumer), handler, retry, concurrency, max_held)
     function_given(handler, "handler")
     if processes:
         from kohort.workers.handler_processes import check_handler

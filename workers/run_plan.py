@@ -24,11 +24,22 @@ DELIVERY_LIMIT: Final = ("share.delivery.count.limit", 5)
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 
 
-def check_arguments(consumer: AnyConsumer, handler: object, retry: Retry, concurrency: int, max_held: int) -> None:
+def check_arguments(
+    consumer: AnyConsumer,
+    kinds: tuple[type, type],
+    handler: object,
+    retry: Retry,
+    concurrency: int,
+    max_held: int,
+) -> None:
     """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds.
 
-    Raises TypeError for a handler that cannot be called, and for a retry that is no Retry or has other types.
+    Raises TypeError for a consumer that is none of `kinds`, and for a handler that cannot be called. Raises it for a
+    retry that is no Retry or has other types, too.
     """
+    if not isinstance(consumer, kinds):
+        names = " or ".join(each.__name__ for each in kinds)
+        raise TypeError(f"the consumer of this run is of {names}, not of {type(consumer).__name__}")
     if not callable(handler):
         raise TypeError(f"the handler is a function of a record, not {handler!r}")
     if not isinstance(retry, Retry):
@@ -39,6 +50,8 @@ def check_arguments(consumer: AnyConsumer, handler: object, retry: Retry, concur
         raise ValueError(f"attempts is 1 or more, delays and factor are 0 or more, not {retry!r}")
     if concurrency < 1 or max_held < 1:
         raise ValueError(f"concurrency and max_held are 1 or more, not {concurrency} and {max_held}")
+    if consumer.config.group is None:
+        raise ConfigError("workers commit offsets of a group", hint='Consumer(..., group="...")', setting="group")
     if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:
         raise ConfigError(
             "workers commit by themselves, and automatic commits would pass records that are not done",

@@ -392,6 +392,14 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             run(consumer, print, dead_letter=DEAD)
     with consumer_of(fake, enable_auto_commit=True) as auto, pytest.raises(ConfigError, match="commit"):
         run(auto, print)
+    with Consumer(fake.bootstrap) as alone:
+        alone.assign([P0])
+        with pytest.raises(ConfigError, match="offsets of a group"):
+            run(alone, print, stop=stopped)
+        with pytest.raises(TypeError, match="is of AsyncConsumer or AsyncShareConsumer, not of Consumer"):
+            asyncio.run(run_async(alone, awaited))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is of Consumer or ShareConsumer, not of NoneType"):
+        run(None, print)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------- consumers
