@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Protocol
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, TruncationError
 from kohort.consistent_region.offsets import Positions, RegionPosition
+from kohort.network.arguments import INT64_MAX
 
 StartKind = Literal["default", "beginning", "end", "time"]
 _KINDS: Final = ("default", "beginning", "end", "time")
@@ -36,6 +37,9 @@ class StartPosition:
             )
         if (self.kind == "time") != (self.time_ms is not None):
             raise ConfigurationError("start_position 'time' goes with time_ms, and only it", setting="start_position")
+        # Here, and not when the first partition is assigned.
+        if self.time_ms is not None and not (isinstance(self.time_ms, int) and 0 <= self.time_ms <= INT64_MAX):
+            raise ConfigurationError(f"time_ms is in ms since 1970, not {self.time_ms!r}", setting="start_position")
         for name in ("otherwise", "discovered"):
             if getattr(self, name) not in ("earliest", "latest"):
                 raise ConfigurationError(f"{name} is 'earliest' or 'latest', not {getattr(self, name)!r}", setting=name)

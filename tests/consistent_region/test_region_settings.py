@@ -207,6 +207,10 @@ def test_triggers_and_times_are_checked_where_they_are_written() -> None:
             OperatorDriven(wrong)
     with pytest.raises(ConfigurationError):
         StartPosition("beginning", time_ms=5)
+    no_times: tuple[Any, ...] = (-5, 1.5, "5", 1 << 70)
+    for no_time in no_times:
+        with pytest.raises(ConfigurationError, match="ms since 1970"):
+            StartPosition("time", time_ms=no_time)
     assert StartPosition("time", time_ms=5).time_ms == 5
     assert region(trigger=Manual()).settings.trigger == Manual()
 
