@@ -39,7 +39,7 @@ class FileState:
     """
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
-        self._folder = Path(folder)
+        self._folder = Path(folder).absolute()  # a handler may change the working directory
         self.kept = kept
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)

@@ -147,7 +147,7 @@ class SqliteStore:
     """
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0, create: bool = True) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a handler may change the working directory
         self._create = create
         self._timeout_s = timeout_s
         self._lock = threading.RLock()
@@ -263,7 +263,7 @@ class SqliteStore:
         if self._create:
             with suppress(OSError), open(self.path, "ab", opener=opener):
                 pass  # states of members are in it, so only its owner may read it; SQLite would apply the umask
-        where = str(self.path) if self._create else f"{self.path.absolute().as_uri()}?mode=rw"
+        where = str(self.path) if self._create else f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
             where, timeout=self._timeout_s, isolation_level=None, check_same_thread=False, uri=not self._create
         )

@@ -13,6 +13,7 @@ import pytest
 from kohort.consistent_region import FileState
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.file_state import MAGIC, listed
+from kohort.consistent_region.store import Key, SqliteStore
 
 
 class Killed(BaseException):
@@ -451,3 +452,23 @@ def test_what_is_no_file_and_no_folder_is_refused(tmp_path: Path, kind: str) -> 
     with pytest.raises(ConfigurationError, match="only files and folders") as raised:
         state.snapshot({})
     assert raised.value.place["path"] == path
+
+
+def test_a_change_of_the_working_directory_moves_no_state_and_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a store that was unlinked, and files that were not there."""
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    state, store = FileState("state"), SqliteStore("region.db")
+    with store.transaction() as books:
+        books.put(Key("region", "g"), b"here")
+    monkeypatch.chdir(other)
+    with store.read() as books:
+        assert books.get(Key("region", "g")) == b"here"
+    store.close()
+    files = fill(state, 1)
+    state.restore(state.snapshot({}), {})
+    assert read(state) == files
+    assert list(other.iterdir()) == []
