@@ -48,6 +48,8 @@ OF_JAVA = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.", "ssl.endpoint
 # Settings of a group member, which other clients must not have.
 OF_A_MEMBER = ("group.id", "group.instance.id", "enable.auto.commit", "kohort.tape")
 PIPE_WIDTH = 500
+# A mistyped address is reported soon. A program waits longer, because its brokers may start beside it.
+FIRST_BROKER = {"kohort.bootstrap.timeout.ms": "3000"}
 P = ParamSpec("P")
 
 
@@ -97,7 +99,7 @@ class ConnectionOptions:
 
     def outside(self) -> dict[str, Any]:
         """Return the properties for a client that joins no group and commits nothing."""
-        return {name: value for name, value in self.properties.items() if name not in OF_A_MEMBER}
+        return FIRST_BROKER | {name: value for name, value in self.properties.items() if name not in OF_A_MEMBER}
 
 
 def connected(command: Callable[Concatenate[ConnectionOptions, P], None]) -> Callable[..., None]:

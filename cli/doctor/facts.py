@@ -19,6 +19,7 @@ from kohort.admin import (
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
 from kohort.admin.streams_groups import STREAMS
+from kohort.cli.connection_options import FIRST_BROKER
 from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.cli.doctor.share_rules import ShareTape
@@ -60,7 +61,7 @@ BROKER_CONFIGS: Final = (
     "auto.create.topics.enable",
     "offsets.retention.minutes",
 )
-PATIENCE: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
+PATIENCE: Final = FIRST_BROKER | {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TOO_SLOW: Final = "no poll for more than"
 """In the leave reason of a member whose handler was too slow (KIP-800)."""

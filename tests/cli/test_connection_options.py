@@ -11,6 +11,7 @@ import pytest
 from kohort.cli.connection_options import ConnectionOptions, properties
 from kohort.cli.main import main
 from kohort.common.errors import KohortError
+from kohort.testing.ports import free_ports
 from tests.support.broker_selection import SelectedBroker
 
 FILE = """
@@ -168,3 +169,12 @@ def test_a_command_goes_where_the_profile_says(
     assert capsys.readouterr().out.startswith("[")
     assert main(["topic", "list", "--json"]) == 1
     assert "cannot reach the broker" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("settings", "waited"), [((), "3 s"), (("-X", "kohort.bootstrap.timeout.ms=50"), "0.05 s")])
+def test_a_mistyped_address_is_reported_soon(
+    settings: tuple[str, ...], waited: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (port,) = free_ports(1)
+    assert main(["topic", "list", "-b", f"127.0.0.1:{port}", *settings]) == 1
+    assert f"no broker was reached in {waited} (bootstrap_timeout_ms" in capsys.readouterr().err
