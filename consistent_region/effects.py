@@ -10,7 +10,7 @@ commit.
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
@@ -56,18 +56,15 @@ class DueEffects(NamedTuple):
     offsets: Positions
 
 
-@runtime_checkable
 class TransactionalSink(Protocol):
     """The interface of a sink. All calls come on the thread of `run`, never while the handler runs.
 
     The methods with which the handler collects effects are the sink's own.
 
-    `refused_total`: the number of dead letters. `latest_term`: the latest term of an owner of its lineage that the last
-    `take` found in the target. It is 0 for a target without terms, by which no lost store is noticed.
+    Two attributes are optional, and count as 0 if they are missing. `refused_total`: the number of dead letters.
+    `latest_term`: the latest term of an owner of its lineage that the last `take` found in the target. A region
+    notices by it that its store was lost.
     """
-
-    refused_total: int = 0
-    latest_term: int = 0
 
     def open(self, place: SinkPlace) -> None:
         """Connect to the target, before all other calls. An error raised here ends the member."""

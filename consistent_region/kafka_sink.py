@@ -73,8 +73,6 @@ class KafkaSink:
     records. Raises ConfigError for wrong settings.
     """
 
-    latest_term = 0  # the target keeps no terms
-
     def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
         if "transactional_id" in settings:
             raise ConfigurationError("a sink's transactional id is its own", setting="transactional_id")

@@ -144,7 +144,7 @@ class HalfStore(MemoryStore):
 class Listed:
     """A sink of texts, whose commits fail while `closed`."""
 
-    refused_total, latest_term = 3, 0
+    refused_total = 3
 
     def __init__(self) -> None:
         self.collected: list[str] = []
