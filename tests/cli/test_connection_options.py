@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.connection_options import ConnectionOptions, properties
+from kohort.cli.connection_options import FIRST_BROKER, ConnectionOptions, properties
 from kohort.cli.main import main
 from kohort.common.errors import KohortError
 from kohort.testing.ports import free_ports
@@ -153,7 +153,7 @@ def test_a_connection_does_not_show_passwords_and_one_from_outside_is_no_member(
     connection = ConnectionOptions(x=typed)
     assert "canary" not in repr(connection)
     assert connection.properties["group.id"] == "billing"
-    assert connection.outside() == {"bootstrap.servers": "a:1", "sasl.password": "canary"}
+    assert connection.outside() == FIRST_BROKER | {"bootstrap.servers": "a:1", "sasl.password": "canary"}
 
 
 @pytest.mark.broker
