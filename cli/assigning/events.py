@@ -10,10 +10,23 @@ from typing import Any
 from kohort.common import KohortError
 
 Document = dict[str, Any]
+MOST_PARTITIONS = 2_000_000  # of all topics; more than a cluster has, and what memory can hold with racks and lag
 
 
 class BadEvent(KohortError):
     """An event that is invalid for this group. The hint has the syntax of events."""
+
+
+def check_size(document: Document) -> None:
+    """Raises BadEvent for a group whose topics have more than `MOST_PARTITIONS` partitions."""
+    size = sum(document["partitions"].values())
+    if size > MOST_PARTITIONS:
+        raise BadEvent(f"the topics have {size} partitions, more than {MOST_PARTITIONS:,}")
+
+
+def count_of(text: str) -> int | None:
+    """The number that a text of at most 18 ASCII digits is; None for another text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
 def happen(document: Document, event: str) -> Document:
@@ -53,17 +66,19 @@ def _leave(document: Document, parts: list[str]) -> None:
 
 
 def _grow(document: Document, parts: list[str]) -> None:
-    topic, count = _only(parts, 2, "grow")
+    topic, named = _only(parts, 2, "grow")
     partitions = document["partitions"]
     before = partitions[_known(topic, partitions, "topic")]
-    if not count.isdecimal() or int(count) <= before:
-        raise BadEvent(f"a topic of {before} partitions grows to more, not {count or 'nothing'}", topic=topic)
-    partitions[topic] = int(count)
+    count = count_of(named)
+    if count is None or count <= before:
+        raise BadEvent(f"a topic of {before} partitions grows to more, not {named or 'nothing'}", topic=topic)
+    partitions[topic] = count
+    check_size(document)
     for name, fill in (("racks", []), ("lag", 0)):
         if topic in document.get(name, {}):
             row = document[name][topic]
             # New partitions are placed like the old ones, round the racks.
-            row += [row[index % before] if name == "racks" else fill for index in range(before, int(count))]
+            row += [row[index % before] if name == "racks" else fill for index in range(before, count)]
 
 
 def _subscribe(document: Document, parts: list[str]) -> None:

@@ -10,7 +10,7 @@ from kohort.assignors import Assignor, GroupView, Plan, Rebalance, make_plan
 from kohort.assignors.group import Member
 from kohort.assignors.group_file import from_json, to_json
 from kohort.assignors.plan import NO_MEMBER
-from kohort.cli.assigning.events import BadEvent, Document, happen
+from kohort.cli.assigning.events import BadEvent, Document, check_size, count_of, happen
 from kohort.cli.assigning.java_plans import JavaPlans
 
 MOST_ROUNDS = 5
@@ -212,10 +212,11 @@ def from_numbers(topics: Sequence[str], members: int, racks: int, lag: int) -> D
     """
     partitions: dict[str, int] = {}
     for topic in topics:
-        name, _, count = topic.rpartition(":")
-        if not name or not count.isdecimal():
-            raise BadEvent(f"{topic!r} is not NAME:PARTITIONS")
-        partitions[name] = int(count)
+        name, _, text = topic.rpartition(":")
+        count = count_of(text)
+        if not name or count is None:
+            raise BadEvent(f"a topic is NAME:PARTITIONS, not {topic!r}")
+        partitions[name] = count
     width = len(str(members))
     named = [f"member-{number:0{width}}" for number in range(1, members + 1)]
     document: Document = {
@@ -224,6 +225,7 @@ def from_numbers(topics: Sequence[str], members: int, racks: int, lag: int) -> D
         "partitions": partitions,
         "members": {name: {"topics": list(partitions)} for name in named},
     }
+    check_size(document)
     if racks:
         for number, name in enumerate(named):
             document["members"][name]["rack"] = f"rack-{number % racks + 1}"
