@@ -21,7 +21,7 @@ from kohort.network.arguments import (
     topic_given,
     unsendable,
 )
-from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.group_types import REASON_CHARACTERS_MAX, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.process_exit import warn_unclosed
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEAST_TIME = -6  # the lowest special timestamp of ListOffsets: EARLIEST, LATEST, ...
-MOST_REASON = 255  # characters of the reason of a removal, as Java's Admin
 
 
 class Admin:
@@ -135,7 +134,7 @@ class Admin:
         A coordinator may refuse to remove dynamic members of a KIP-848 group. Share groups keep their members.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
-        reason = name_given(reason[:MOST_REASON] if isinstance(reason, str) else reason, "reason", empty=True)
+        reason = name_given(reason[:REASON_CHARACTERS_MAX] if isinstance(reason, str) else reason, "reason", empty=True)
         driver = self._request_driver()
         described = _described(driver, group)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]

@@ -20,7 +20,7 @@ from rich.text import Text as Cell
 
 from kohort.admin import Admin
 from kohort.cli.connection_options import ConnectionOptions, connected, console
-from kohort.cli.finite_number import json_number
+from kohort.cli.numbers_given import json_number
 from kohort.cli.partitions import partitions_of
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
 from kohort.cli.terminal import cell

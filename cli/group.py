@@ -25,9 +25,9 @@ from kohort.admin import (
 from kohort.admin.streams_groups import STREAMS
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.deletion import delete_each
-from kohort.cli.finite_number import finite
 from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
+from kohort.cli.numbers_given import finite
 from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, folding_table, say
 from kohort.cli.timestamps import time_ms

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
+from kohort.cli.numbers_given import whole
 from kohort.cli.terminal import cell, folding_table
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
@@ -131,10 +132,11 @@ def to_json(found: ReadPlan) -> dict[str, Any]:
 
 
 def _place(text: str) -> TopicPartition:
-    topic, _, number = text.rpartition(":")
-    if not topic or not number.isdecimal() or not number.isascii():
+    topic, _, digits = text.rpartition(":")
+    number = whole(digits)
+    if not topic or number is None:
         raise PlanError(f"not a partition: {text!r}", hint="TOPIC:NUMBER")
-    return TopicPartition(topic, int(number))
+    return TopicPartition(topic, number)
 
 
 def _show(found: ReadPlan, out: Console) -> None:

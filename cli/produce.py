@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import typer
 
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected
-from kohort.cli.finite_number import finite
+from kohort.cli.numbers_given import finite
 from kohort.cli.record_input import (
     STANDARD_INPUT,
     InputFormat,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from kohort.cli.finite_number import json_number
+from kohort.cli.numbers_given import json_number
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connection_options import ConnectionOptions, connected
-from kohort.cli.finite_number import finite
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
+from kohort.cli.numbers_given import finite
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple

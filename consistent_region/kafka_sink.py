@@ -165,11 +165,12 @@ class KafkaSink:
 
     def _carry_out(self, due: DueEffects, at: Witness) -> None:
         if due.task not in self._producers:
-            with ExitStack() as stack:
-                self._producers[due.task] = self._fencing(due.task)
-                stack.callback(self._drop, due.task)
+            self._producers[due.task] = self._fencing(due.task)
+            try:
                 self._noted[due.task] = self._checked_note(due.task, at)
-                stack.pop_all()
+            except BaseException:
+                self._drop(due.task)
+                raise
         if not self._noted[due.task].covers(at):
             self._write(due, at)
             self._noted[due.task] = at

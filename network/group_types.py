@@ -1,6 +1,10 @@
-"""Values of a group that a producer needs too (KIP-447)."""
+"""Values of a group that other clients need too: a producer (KIP-447) and an admin."""
+
+from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
+
+REASON_CHARACTERS_MAX: Final = 255  # KIP-800: clients cut longer ones
 
 
 class OffsetAndMetadata(NamedTuple):

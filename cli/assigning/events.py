@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from kohort.cli.numbers_given import whole
 from kohort.common import KohortError
 
 Document = dict[str, Any]
@@ -22,11 +23,6 @@ def check_size(document: Document) -> None:
     size = sum(document["partitions"].values())
     if size > MOST_PARTITIONS:
         raise BadEvent(f"the topics have {size} partitions, more than {MOST_PARTITIONS:,}")
-
-
-def count_of(text: str) -> int | None:
-    """The number that a text of at most 18 ASCII digits is; None for another text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
 def happen(document: Document, event: str) -> Document:
@@ -69,7 +65,7 @@ def _grow(document: Document, parts: list[str]) -> None:
     topic, named = _only(parts, 2, "grow")
     partitions = document["partitions"]
     before = partitions[_known(topic, partitions, "topic")]
-    count = count_of(named)
+    count = whole(named)
     if count is None or count <= before:
         raise BadEvent(f"a topic of {before} partitions grows to more, not {named or 'nothing'}", topic=topic)
     partitions[topic] = count

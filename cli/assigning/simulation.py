@@ -10,8 +10,9 @@ from kohort.assignors import Assignor, GroupView, Plan, Rebalance, make_plan
 from kohort.assignors.group import Member
 from kohort.assignors.group_file import from_json, to_json
 from kohort.assignors.plan import NO_MEMBER
-from kohort.cli.assigning.events import BadEvent, Document, check_size, count_of, happen
+from kohort.cli.assigning.events import BadEvent, Document, check_size, happen
 from kohort.cli.assigning.java_plans import JavaPlans
+from kohort.cli.numbers_given import whole
 
 MOST_ROUNDS = 5
 _STICKY = frozenset({"sticky", "rack-sticky", "cooperative-sticky", "rack-cooperative-sticky"})
@@ -213,7 +214,7 @@ def from_numbers(topics: Sequence[str], members: int, racks: int, lag: int) -> D
     partitions: dict[str, int] = {}
     for topic in topics:
         name, _, text = topic.rpartition(":")
-        count = count_of(text)
+        count = whole(text)
         if not name or count is None:
             raise BadEvent(f"a topic is NAME:PARTITIONS, not {topic!r}")
         partitions[name] = count

@@ -21,7 +21,7 @@ from kohort.cli.demo.ledger import GroupHistory, Ledger
 from kohort.cli.demo.member import MemberTask
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
 from kohort.cli.demo.spark import spark_readings
-from kohort.cli.finite_number import finite
+from kohort.cli.numbers_given import finite
 from kohort.common import TopicPartition
 from kohort.common.private_files import private_folder
 from kohort.consistent_region.store import SqliteStore

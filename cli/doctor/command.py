@@ -13,7 +13,7 @@ from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, 
 from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
-from kohort.cli.finite_number import finite
+from kohort.cli.numbers_given import finite
 from kohort.cli.terminal import cell, folding_table, say
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped

@@ -40,7 +40,7 @@ from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction
-from kohort.coordinator_client.group.join_group import REASON_CHARACTERS_MAX, Gathering
+from kohort.coordinator_client.group.join_group import Gathering
 from kohort.coordinator_client.group.leader_assignment import Leadership, Planning
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Heartbeats, MemberBase
 from kohort.coordinator_client.group.member_context import MemberContext
@@ -49,7 +49,7 @@ from kohort.coordinator_client.group.membership import AfterRevocation, Membersh
 from kohort.coordinator_client.group.ready import BacklogOrder, PlanOrder
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState, StateTracker, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
-from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.network.group_types import REASON_CHARACTERS_MAX, ConsumerGroupMetadata
 from kohort.network.metadata import TopicsChanged
 from kohort.network.metadata_refresh import WantedTopics
 from kohort.protocol.errors import ErrorCode, error_name

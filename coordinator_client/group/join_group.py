@@ -23,13 +23,13 @@ from kohort.coordinator_client.group.ready import MemberMetadata
 from kohort.coordinator_client.group.states import MemberState, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.group_types import REASON_CHARACTERS_MAX
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.protocol.errors import ErrorCode, error_name
 from kohort.protocol.membership import read_assignment
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-REASON_CHARACTERS_MAX = 255  # KIP-800: clients cut longer ones
 
 JOIN_GRACE_MS: Final = 5_000
 """Time (ms) that a JoinGroup may wait for its response beyond the rebalance timeout, as in Apache Kafka's client."""

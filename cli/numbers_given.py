@@ -1,4 +1,4 @@
-"""The check of numbers with a fraction, in options and in JSON."""
+"""The check of numbers in options and in JSON."""
 
 import math
 
@@ -11,6 +11,11 @@ def json_number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"not a number in JSON: {text}")
     return value
+
+
+def whole(text: str) -> int | None:
+    """Return the number that a text of at most 18 ASCII digits is, or None for another text. Raises no error."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
 def finite(number: float | None) -> float | None:
