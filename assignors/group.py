@@ -97,7 +97,8 @@ class GroupView(Frozen):
         `racks`: {topic: for each partition the racks of its replicas}. `lag`: {TopicPartition: records waiting};
         partitions without an entry count 0.
 
-        Raises `BadGroup` for counts below 0, too many partitions, unknown fields and racks of the wrong length.
+        Raises `BadGroup` for counts below 0, too many partitions, unknown fields, generations beyond int32 and racks of
+        the wrong length.
         """
         _check(partitions, members)
         wanted = {topic for member in members.values() for topic in member["topics"]}
@@ -257,6 +258,9 @@ def _check(partitions: Mapping[str, int], members: Mapping[str, Mapping[str, Any
             raise BadGroup(
                 f"unknown field {unknown[0]!r}", member=member_id, hint=f"known: {', '.join(sorted(_MEMBER_FIELDS))}"
             )
+        generation = said.get("generation", NO_GENERATION)
+        if not -(2**31) <= generation < 2**31:  # a member may send any int32
+            raise BadGroup(f"generation {generation} is beyond int32", member=member_id)
         if (instance := said.get("instance_id")) is not None:
             if instance in instances:
                 raise BadGroup(

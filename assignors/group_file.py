@@ -115,7 +115,7 @@ def _member_from_json(path: str, document: object) -> dict[str, Any]:
     for name in ("rack", "instance_id"):
         if said.get(name) is not None and not _is_text(said[name]):
             raise BadGroup("not a string", path=f"{path}.{name}")
-    if not isinstance(said.get("generation", NO_GENERATION), int):
+    if type(said.get("generation", NO_GENERATION)) is not int:  # True is an int, too
         raise BadGroup("not a number", path=f"{path}.generation")
     if said.get("user_data") is not None:
         try:

@@ -68,6 +68,8 @@ def test_owned_partitions_in_either_form_and_unknown_ones_dropped() -> None:
         (({"t": 2}, {"m": {"topics": ["t"]}}, {"t": [["a"]]}), "racks of 1 partitions"),
         (({"t": 2}, {"m": {"topics": ["t"]}}, None, {("t", 0): -5}), "lag of -5"),
         (({"t": 2**31}, {"m": {"topics": ["t"]}}), "31 bits"),
+        (({"t": 1}, {"m": {"topics": ["t"], "generation": 2**31}}), "generation 2147483648"),
+        (({"t": 1}, {"m": {"topics": ["t"], "generation": -(2**31) - 1}}), "generation -2147483649"),
         (
             ({"t": 1}, {"a": {"topics": [], "instance_id": "i"}, "b": {"topics": [], "instance_id": "i"}}),
             "instance 'i'",
@@ -109,6 +111,7 @@ def test_a_group_survives_its_file(tmp_path: Path) -> None:
         ({"members": {"m": {"topics": ["t"], "owned": {"t": [True]}}}}, "members.m.owned.t"),
         ({"members": {"m": {"topics": ["t"], "user_data": "%"}}}, "members.m.user_data"),
         ({"members": {"m": {"topics": ["t"], "generation": "1"}}}, "members.m.generation"),
+        ({"members": {"m": {"topics": ["t"], "generation": True}}}, "members.m.generation"),
         ({"members": {"m": {"topics": ["t"], "rack": 5}}}, "members.m.rack"),
         ({"racks": {"t": [["a"], [7]]}}, r"racks.t\[1\]\[0\]"),
         ({"racks": {"t": ["a", "b"]}}, r"racks.t\[0\]"),
