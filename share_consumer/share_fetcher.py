@@ -9,6 +9,7 @@ When a session is lost, its parked records are dropped, and the broker is made t
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -34,7 +35,20 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
-from kohort.protocol.apis import share_acknowledge, share_fetch
+from kohort.protocol.apis.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from kohort.protocol.apis.share_fetch import (
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.schema import Buffer
 from kohort.share_consumer.errors import LockLost
@@ -89,32 +103,22 @@ AckCodes = Mapping[SharePartition, tuple[int, str | None]]
 """The error codes of acknowledgements, with their messages."""
 
 
+@dataclass(slots=True, eq=False)
 class ParkedFetch:
     """Acquired records that no poll has returned. `batches`, `error` and `rest` are filled when they are decoded.
 
     `rest`: the ranges above the limit of one decoding. It takes this one's place once its batches are returned.
     """
 
-    __slots__ = ("batches", "error", "life", "lock_until", "place", "ranges", "records", "rest", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        place: SharePartition,
-        records: Buffer,
-        ranges: tuple[AcquiredRange, ...],
-        life: SessionLife,
-        lock_until: float,
-    ) -> None:
-        self.topic = topic
-        self.place = place
-        self.records = records
-        self.ranges = ranges
-        self.life = life
-        self.lock_until = lock_until
-        self.batches: list[ShareRecords] | None = None
-        self.error: CorruptRecord | None = None
-        self.rest: ParkedFetch | None = None
+    topic: str
+    place: SharePartition
+    records: Buffer
+    ranges: tuple[AcquiredRange, ...]
+    life: SessionLife
+    lock_until: float
+    batches: list[ShareRecords] | None = None
+    error: CorruptRecord | None = None
+    rest: "ParkedFetch | None" = None
 
     def releases(self) -> list[AckRange]:
         """A release of each range that no poll has returned. It raises no error."""
@@ -128,7 +132,6 @@ class Sent(NamedTuple):
     """A request in flight. `acquires`: its response may have records."""
 
     session: ShareSession
-    life: SessionLife
     acks: Mapping[SharePartition, tuple[AckRange, ...]]
     at: float
     acquires: bool
@@ -297,16 +300,10 @@ class ShareFetcher:
         config = self._context.config
         # A session has one request in flight, so a longer wait would delay a renewal, and what follows the poll.
         wait_until = min(self.demand_until, session.renew_at + self._renewal_s / 2)
-        by_topic: dict[UUID, list[share_fetch.FetchPartition]] = {}
-        for place in sorted({*part.added, *part.acks}):
-            by_topic.setdefault(place.topic_id, []).append(
-                share_fetch.FetchPartition(
-                    partition_index=place.partition,
-                    partition_max_bytes=0,
-                    acknowledgement_batches=_batches(share_fetch.AcknowledgementBatch, part.acks.get(place, ())),
-                )
-            )
-        request = share_fetch.ShareFetchRequest(
+        by_topic = grouped(
+            (place.topic_id, _fetch_partition(place, part)) for place in sorted({*part.added, *part.acks})
+        )
+        request = ShareFetchRequest(
             group_id=config.group,
             member_id=self._context.member_id,
             share_session_epoch=part.epoch,
@@ -316,13 +313,10 @@ class ShareFetcher:
             max_records=config.max_poll_records if acquires else 0,
             batch_size=config.max_poll_records,
             share_acquire_mode=ACQUIRE_MODES[config.acquire_mode],
-            topics=tuple(
-                share_fetch.FetchTopic(topic_id=topic_id, partitions=tuple(places))
-                for topic_id, places in by_topic.items()
-            ),
+            topics=tuple(FetchTopic(topic_id=topic, partitions=tuple(ones)) for topic, ones in by_topic.items()),
             forgotten_topics_data=tuple(
-                share_fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(numbers))
-                for topic_id, numbers in grouped(part.forgotten).items()
+                ForgottenTopic(topic_id=topic, partitions=tuple(numbers))
+                for topic, numbers in grouped(part.forgotten).items()
             ),
         )
         self._fetching.add(session.node)
@@ -333,23 +327,16 @@ class ShareFetcher:
     def _acknowledge(
         self, session: ShareSession, part: SessionRequest, now: float, handle: OnResponse | None = None
     ) -> tuple[UnsentRequest, ...]:
-        by_topic: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = {}
-        for place, acks in sorted(part.acks.items()):
-            by_topic.setdefault(place.topic_id, []).append(
-                share_acknowledge.AcknowledgePartition(
-                    partition_index=place.partition,
-                    acknowledgement_batches=_batches(share_acknowledge.AcknowledgementBatch, acks),
-                )
-            )
-        request = share_acknowledge.ShareAcknowledgeRequest(
+        by_topic = grouped(
+            (topic, AcknowledgePartition(partition_index=number, acknowledgement_batches=_batches(acks)))
+            for (topic, number), acks in sorted(part.acks.items())
+        )
+        request = ShareAcknowledgeRequest(
             group_id=self._context.config.group,
             member_id=self._context.member_id,
             share_session_epoch=part.epoch,
             is_renew_ack=any(one.renews for acks in part.acks.values() for one in acks),
-            topics=tuple(
-                share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=tuple(places))
-                for topic_id, places in by_topic.items()
-            ),
+            topics=tuple(AcknowledgeTopic(topic_id=topic, partitions=tuple(ones)) for topic, ones in by_topic.items()),
         )
         return self._send("ShareAcknowledge", request, handle or self._on_acknowledged, session, part, now)
 
@@ -364,7 +351,7 @@ class ShareFetcher:
         *,
         acquires: bool = False,
     ) -> tuple[UnsentRequest, ...]:
-        sent = Sent(session, session.life, part.acks, now, acquires)
+        sent = Sent(session, part.acks, now, acquires)
         if part.acks:
             self._acks_in_flight[session.node] = part.acks
         done = partial(self._on_result, sent, handle)
@@ -411,7 +398,7 @@ class ShareFetcher:
         in_doubt = sent.acquires and response.error_code not in SESSION_GONE
         self._session_lost(sent, error, now, in_doubt=in_doubt)
 
-    def _session_lost(self, sent: Sent, error: KohortError, now: float, *, in_doubt: bool = False) -> None:
+    def _session_lost(self, sent: Sent, error: KohortError, now: float, *, in_doubt: bool) -> None:
         """The request in flight has failed, and with it the session. `in_doubt`: it may have acquired records."""
         session, node = sent.session, sent.session.node
         places = session.partitions if in_doubt else frozenset()
@@ -463,7 +450,7 @@ class ShareFetcher:
         """The broker has released the stale records, and has closed the session that was opened for it."""
         sent.session.emptied()
 
-    def _on_fetched(self, sent: Sent, response: share_fetch.ShareFetchResponse, now: float) -> None:
+    def _on_fetched(self, sent: Sent, response: ShareFetchResponse, now: float) -> None:
         codes: dict[SharePartition, tuple[int, str | None]] = {}
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
         size = acquired = 0
@@ -491,16 +478,15 @@ class ShareFetcher:
                     acquired += count
                     self._void(place, ranges)
                     records = one.records if one.records is not None else b""
-                    self.parked.append(
-                        ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
-                    )
+                    name, life = self._names[topic.topic_id], sent.session.life
+                    self.parked.append(ParkedFetch(name, place, records, ranges, life, lock_until))
                     size += len(records)
         self._context.counters.fetched_bytes += size
         self._context.sensors.fetched((now - sent.at) * 1000, response.throttle_time_ms, size, acquired, now)
         self._learn_leaders(response)
         self._settle_acks(sent, codes, now)
 
-    def _on_acknowledged(self, sent: Sent, response: share_acknowledge.ShareAcknowledgeResponse, now: float) -> None:
+    def _on_acknowledged(self, sent: Sent, response: ShareAcknowledgeResponse, now: float) -> None:
         codes = {
             SharePartition(topic.topic_id, one.partition_index): (one.error_code, one.error_message)
             for topic in response.responses
@@ -542,7 +528,7 @@ class ShareFetcher:
             code, message = codes.get(place, (ErrorCode.INVALID_RECORD_STATE, "the response lacks the partition"))
             at = self._at(place)._asdict()
             error = BrokerError(code, message, api="ShareAcknowledge", **at) if code else None
-            if error is not None and error.retriable and error.code not in FINAL and sent.life.alive:
+            if error is not None and error.retriable and error.code not in FINAL:
                 again = [one for one in acks if now < one.give_up_at]
                 if again and not self.closing:
                     node = sent.session.node
@@ -608,7 +594,7 @@ class ShareFetcher:
                 self.demand_until = -inf
                 self._context.counters.records += len(batch)
                 self._context.sensors.redelivered += len(batch) if batch.delivery_count > 1 else 0
-                self._keep(batch.place, batch)  # also of a lost session, whose acknowledgements fail then
+                self._keep(batch)  # also of a lost session, whose acknowledgements fail then
         left: list[ParkedFetch] = []
         for one in self.parked:
             if one.batches is None or not all(batch.returned for batch in one.batches):
@@ -637,8 +623,8 @@ class ShareFetcher:
                 self.sessions[one.life.node].wait(one.place, one.releases(), now)
         self.parked = left
 
-    def _keep(self, place: SharePartition, batch: ShareRecords) -> None:
-        self.hand.setdefault(place, []).append(batch)
+    def _keep(self, batch: ShareRecords) -> None:
+        self.hand.setdefault(batch.place, []).append(batch)
 
     def settle(self, now: float, *, forgets_lost: bool = False) -> None:
         """Queue all acknowledgements that the caller has noted. `forgets_lost`: drop records whose session is lost."""
@@ -719,9 +705,16 @@ class ShareFetcher:
         return TopicPartition(self._names[place.topic_id], place.partition)
 
 
-def _batches(kind: Any, acks: Iterable[AckRange]) -> tuple[Any, ...]:
+def _fetch_partition(place: SharePartition, part: SessionRequest) -> FetchPartition:
+    batches = _batches(part.acks.get(place, ()))
+    return FetchPartition(partition_index=place.partition, partition_max_bytes=0, acknowledgement_batches=batches)
+
+
+def _batches(acks: Iterable[AckRange]) -> tuple[AcknowledgementBatch, ...]:
     return tuple(
-        kind(first_offset=one.first_offset, last_offset=one.last_offset, acknowledge_types=one.wire_types)
+        AcknowledgementBatch(
+            first_offset=one.first_offset, last_offset=one.last_offset, acknowledge_types=one.wire_types
+        )
         for one in acks
     )
 

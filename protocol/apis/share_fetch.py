@@ -17,17 +17,9 @@ Errors (of the session at the top; by partition for the fetch and, apart from it
 
 from uuid import UUID
 
+from kohort.protocol.apis.share_acknowledge import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 from kohort.protocol.primitives import boolean, int8, int16, int32, int64, records, string, uuid
 from kohort.protocol.schema import Buffer, Request, RequestPart, Response, ResponsePart, field
-
-
-class AcknowledgementBatch(RequestPart):
-    first_offset: int = field(int64, "0+")
-    """The first offset of the range."""
-    last_offset: int = field(int64, "0+")
-    """The last offset of the range, inclusive."""
-    acknowledge_types: tuple[int, ...] = field([int8], "0+")
-    """One type for the range, or one for each offset: 0 gap, 1 accept, 2 release, 3 reject, 4 renew."""
 
 
 class FetchPartition(RequestPart):
@@ -80,13 +72,6 @@ class ShareFetchRequest(Request, key=78, versions="0-2", flexible="0+"):
     """The partitions to remove from the session."""
 
 
-class LeaderIdAndEpoch(ResponsePart):
-    leader_id: int = field(int32, "0+")
-    """The leader's broker id; -1 where it is unknown."""
-    leader_epoch: int = field(int32, "0+")
-    """The leader's epoch."""
-
-
 class AcquiredRecords(ResponsePart):
     first_offset: int = field(int64, "0+")
     """The first acquired offset."""
@@ -120,17 +105,6 @@ class ShareFetchableTopicResponse(ResponsePart):
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     partitions: tuple[PartitionData, ...] = field([PartitionData], "0+")
     """The partitions, one entry each."""
-
-
-class NodeEndpoint(ResponsePart):
-    node_id: int = field(int32, "0+")
-    """The broker's id."""
-    host: str = field(string, "0+")
-    """The broker's host name or address."""
-    port: int = field(int32, "0+")
-    """The broker's port."""
-    rack: str | None = field(string, "0+", null="0+", default=None)
-    """The broker's rack, or null."""
 
 
 class ShareFetchResponse(Response, key=78, versions="0-2", flexible="0+"):

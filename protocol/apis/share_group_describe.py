@@ -9,9 +9,8 @@ Errors (by group)
     GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE
 """
 
-from uuid import UUID
-
-from kohort.protocol.primitives import boolean, int16, int32, string, uuid
+from kohort.protocol.apis.consumer_group_describe import Assignment
+from kohort.protocol.primitives import boolean, int16, int32, string
 from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
@@ -20,20 +19,6 @@ class ShareGroupDescribeRequest(Request, key=77, versions="0-1", flexible="0+"):
     """The groups to describe."""
     include_authorized_operations: bool = field(boolean, "0+")
     """True adds the caller's authorized operations on each group to the response (KIP-430)."""
-
-
-class TopicPartitions(ResponsePart):
-    topic_id: UUID = field(uuid, "0+")
-    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
-    topic_name: str = field(string, "0+")
-    """The topic's name."""
-    partitions: tuple[int, ...] = field([int32], "0+")
-    """The partitions' numbers."""
-
-
-class Assignment(ResponsePart):
-    topic_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
-    """The partitions, by topic."""
 
 
 class Member(ResponsePart):

@@ -8,10 +8,9 @@ Errors
     GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
-from uuid import UUID
-
-from kohort.protocol.primitives import int16, int32, string, uuid
-from kohort.protocol.schema import Request, Response, ResponsePart, field
+from kohort.protocol.apis.consumer_group_heartbeat import Assignment
+from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+"):
@@ -25,18 +24,6 @@ class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+")
     """The member's rack; null where it has none or it did not change."""
     subscribed_topic_names: tuple[str, ...] | None = field([string], "0+", null="0+", default=None)
     """The subscribed topics; null if unchanged."""
-
-
-class TopicPartitions(ResponsePart):
-    topic_id: UUID = field(uuid, "0+")
-    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
-    partitions: tuple[int, ...] = field([int32], "0+")
-    """The partitions' numbers."""
-
-
-class Assignment(ResponsePart):
-    topic_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
-    """The partitions, by topic."""
 
 
 class ShareGroupHeartbeatResponse(Response, key=76, versions="0-1", flexible="0+"):

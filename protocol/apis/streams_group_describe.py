@@ -9,7 +9,8 @@ Errors (by group)
     GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE
 """
 
-from kohort.protocol.primitives import boolean, int8, int16, int32, int64, string, uint16
+from kohort.protocol.apis.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
+from kohort.protocol.primitives import boolean, int8, int16, int32, string
 from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
@@ -20,24 +21,6 @@ class StreamsGroupDescribeRequest(Request, key=89, versions="0-1", flexible="0+"
     """True adds the caller's authorized operations on each group to the response (KIP-430)."""
     include_topology_description: bool = field(boolean, "1+", default=False)
     """True adds the description of each group's topology to the response (KIP-1331)."""
-
-
-class KeyValue(ResponsePart):
-    key: str = field(string, "0+")
-    """The name of the setting or tag."""
-    value: str = field(string, "0+")
-    """Its value."""
-
-
-class TopicInfo(ResponsePart):
-    name: str = field(string, "0+")
-    """The topic's name."""
-    partitions: int = field(int32, "0+")
-    """The number of partitions; 0 if it is not resolved yet."""
-    replication_factor: int = field(int16, "0+")
-    """The number of replicas; 0 means the broker's default."""
-    topic_configs: tuple[KeyValue, ...] = field([KeyValue], "0+")
-    """The topic's settings."""
 
 
 class Subtopology(ResponsePart):
@@ -60,13 +43,6 @@ class Topology(ResponsePart):
     """The subtopologies, one entry each; null if the group is not ready."""
 
 
-class TaskIds(ResponsePart):
-    subtopology_id: str = field(string, "0+")
-    """The subtopology's id."""
-    partitions: tuple[int, ...] = field([int32], "0+")
-    """The partitions that the tasks process."""
-
-
 class Assignment(ResponsePart):
     active_tasks: tuple[TaskIds, ...] = field([TaskIds], "0+")
     """The active tasks."""
@@ -74,22 +50,6 @@ class Assignment(ResponsePart):
     """The standby tasks."""
     warmup_tasks: tuple[TaskIds, ...] = field([TaskIds], "0+")
     """The warm-up tasks."""
-
-
-class Endpoint(ResponsePart):
-    host: str = field(string, "0+")
-    """The host name or address."""
-    port: int = field(uint16, "0+")
-    """The port."""
-
-
-class TaskOffset(ResponsePart):
-    subtopology_id: str = field(string, "0+")
-    """The subtopology's id."""
-    partition: int = field(int32, "0+")
-    """The partition that the task processes."""
-    offset: int = field(int64, "0+")
-    """The sum of the offsets of the task's changelogs."""
 
 
 class Member(ResponsePart):

@@ -27,7 +27,7 @@ class TopicInfo(RequestPart):
     name: str = field(string, "0+")
     """The topic's name."""
     partitions: int = field(int32, "0+")
-    """The number of partitions; 0 lets the broker choose, and is required for changelogs."""
+    """The number of partitions; 0 lets the broker choose. It must be 0 for changelogs."""
     replication_factor: int = field(int16, "0+")
     """The number of replicas; 0 means the broker's default."""
     topic_configs: tuple[KeyValue, ...] = field([KeyValue], "0+")
@@ -70,7 +70,7 @@ class Topology(RequestPart):
 
 
 class TaskIds(RequestPart):
-    """Tasks of one subtopology, in the request and in the response."""
+    """Tasks of one subtopology, in requests and in responses."""
 
     subtopology_id: str = field(string, "0+")
     """The subtopology's id."""

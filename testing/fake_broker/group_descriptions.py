@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import Any, Protocol
 
+from kohort.protocol.apis.consumer_group_describe import Assignment, TopicPartitions
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import Places
@@ -39,9 +40,13 @@ def refusal(work: Work, group_id: str, groups: Container[str]) -> dict[str, Any]
     return {"group_state": "Dead", "error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": message}
 
 
-def assigned_topics(work: Work, places: Places) -> Iterator[dict[str, Any]]:
-    """The fields of each assigned topic that exists."""
-    for one in by_topic(places):
-        topic = work.cluster.topic_by_id(one.topic_id)
-        if topic is not None:
-            yield {"topic_id": one.topic_id, "topic_name": topic.name, "partitions": one.partitions}
+def assignment_of(work: Work, places: Places) -> Assignment:
+    """The assigned partitions, without topics that do not exist any more."""
+    topics = ((one, work.cluster.topic_by_id(one.topic_id)) for one in by_topic(places))
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=one.topic_id, topic_name=topic.name, partitions=one.partitions)
+            for one, topic in topics
+            if topic is not None
+        )
+    )

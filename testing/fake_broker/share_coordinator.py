@@ -12,12 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kohort.protocol.apis.share_group_heartbeat import (
-    Assignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from kohort.protocol.apis.consumer_group_heartbeat import Assignment
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import GroupTopic
@@ -109,14 +105,7 @@ class ShareCoordinator:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.settings.group_share_heartbeat_interval_ms,
-            assignment=Assignment(
-                topic_partitions=tuple(
-                    TopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
-                    for one in by_topic(member.assigned)
-                )
-            )
-            if reports
-            else None,
+            assignment=Assignment(topic_partitions=by_topic(member.assigned)) if reports else None,
         )
 
     def _group(self, request: ShareGroupHeartbeatRequest) -> ShareGroup:

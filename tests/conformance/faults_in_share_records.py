@@ -6,13 +6,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from kohort.protocol.apis.consumer_group_heartbeat import Assignment, TopicPartitions
 from kohort.protocol.apis.share_acknowledge import (
     PartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
 from kohort.protocol.apis.share_fetch import ShareFetchResponse
-from kohort.protocol.apis.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Answer, Call, FakeBroker, Instead
 from kohort.testing.fake_broker.consumer_group import Place

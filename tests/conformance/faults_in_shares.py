@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kohort.protocol.apis.consumer_group_heartbeat import Assignment
 from kohort.protocol.apis.share_acknowledge import (
     PartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
 from kohort.protocol.apis.share_fetch import ShareFetchResponse
-from kohort.protocol.apis.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call, FakeBroker
 from tests.conformance.bending import Fault, altered, bent, responded

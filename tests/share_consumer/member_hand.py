@@ -4,12 +4,8 @@ from typing import Any
 from uuid import UUID
 
 from kohort.network.backoff import Backoff
-from kohort.protocol.apis.share_group_heartbeat import (
-    Assignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from kohort.protocol.apis.consumer_group_heartbeat import Assignment, TopicPartitions
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.share_consumer.share_member import ShareMember, ShareMemberSettings
 
 TOPIC = UUID(int=7)

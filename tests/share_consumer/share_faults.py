@@ -126,8 +126,8 @@ def release_is_sent_as_reject(patch: pytest.MonkeyPatch) -> None:
     """A release is sent as an acknowledgement of a gap."""
     batches = share_fetcher._batches
 
-    def sent(kind: Any, acks: Iterable[Any]) -> Any:
-        return batches(kind, [one._replace(types=one.types.replace(b"\2", b"\0")) for one in acks])
+    def sent(acks: Iterable[Any]) -> Any:
+        return batches([one._replace(types=one.types.replace(b"\2", b"\0")) for one in acks])
 
     patch.setattr(share_fetcher, "_batches", sent)
 
@@ -136,9 +136,9 @@ def records_of_a_lost_session_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     """Records whose session was lost right after their poll are acknowledged without an outcome."""
     keep = ShareFetcher._keep
 
-    def kept(self: ShareFetcher, place: Any, batch: ShareRecords) -> None:
+    def kept(self: ShareFetcher, batch: ShareRecords) -> None:
         if batch.session.alive:
-            keep(self, place, batch)
+            keep(self, batch)
 
     patch.setattr(ShareFetcher, "_keep", kept)
 

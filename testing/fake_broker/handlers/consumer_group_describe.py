@@ -4,16 +4,14 @@ Not done: authorization; every client may do everything.
 """
 
 from kohort.protocol.apis.consumer_group_describe import (
-    Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
     Member,
-    TopicPartitions,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.consumer_group import NOWHERE, Places
-from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assigned_topics, operations_of
+from kohort.testing.fake_broker.consumer_group import NOWHERE
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assignment_of, operations_of
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 69
@@ -51,14 +49,10 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
                 client_host=CLIENT_HOST,
                 subscribed_topic_names=tuple(sorted(member.named)),
                 subscribed_topic_regex=member.pattern or None,
-                assignment=_assignment(work, member.assigned),
-                target_assignment=_assignment(work, group.target.get(member.member_id, NOWHERE)),
+                assignment=assignment_of(work, member.assigned),
+                target_assignment=assignment_of(work, group.target.get(member.member_id, NOWHERE)),
                 member_type=_CONSUMER_MEMBER,
             )
             for member in group.members.values()
         ),
     )
-
-
-def _assignment(work: Work, places: Places) -> Assignment:
-    return Assignment(topic_partitions=tuple(TopicPartitions(**one) for one in assigned_topics(work, places)))

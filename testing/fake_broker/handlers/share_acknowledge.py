@@ -3,8 +3,6 @@
 from uuid import UUID
 
 from kohort.protocol.apis.share_acknowledge import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -34,11 +32,7 @@ async def handle(work: Work, request: ShareAcknowledgeRequest) -> ShareAcknowled
         leader = leader_of(work, place, code)
         leaders.append(leader)
         topics.setdefault(place.topic_id, []).append(
-            PartitionData(
-                partition_index=place.partition,
-                error_code=code,
-                current_leader=LeaderIdAndEpoch(**leader._asdict()),
-            )
+            PartitionData(partition_index=place.partition, error_code=code, current_leader=leader)
         )
     if request.share_session_epoch == CLOSING:
         shares.close(key)
@@ -49,5 +43,5 @@ async def handle(work: Work, request: ShareAcknowledgeRequest) -> ShareAcknowled
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
             for topic_id, partitions in topics.items()
         ),
-        node_endpoints=tuple(NodeEndpoint(**one._asdict()) for one in endpoints_of(work, leaders)),
+        node_endpoints=endpoints_of(work, leaders),
     )

@@ -9,10 +9,9 @@ import contextlib
 from collections.abc import Iterable
 from uuid import UUID
 
+from kohort.protocol.apis.share_acknowledge import LeaderIdAndEpoch, NodeEndpoint
 from kohort.protocol.apis.share_fetch import (
     AcquiredRecords,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchRequest,

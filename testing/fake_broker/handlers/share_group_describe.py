@@ -4,15 +4,12 @@ Not done: authorization; every client may do everything.
 """
 
 from kohort.protocol.apis.share_group_describe import (
-    Assignment,
     DescribedGroup,
     Member,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    TopicPartitions,
 )
-from kohort.testing.fake_broker.consumer_group import Places
-from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assigned_topics, operations_of, refusal
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assignment_of, operations_of, refusal
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 77
@@ -45,12 +42,8 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=CLIENT_HOST,
                 subscribed_topic_names=tuple(sorted(member.topics)),
-                assignment=_assignment(work, member.assigned),
+                assignment=assignment_of(work, member.assigned),
             )
             for member in group.members.values()
         ),
     )
-
-
-def _assignment(work: Work, places: Places) -> Assignment:
-    return Assignment(topic_partitions=tuple(TopicPartitions(**one) for one in assigned_topics(work, places)))

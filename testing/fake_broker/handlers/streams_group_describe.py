@@ -5,19 +5,16 @@ Not done: descriptions of topologies; authorization, every client may do everyth
 
 from collections.abc import Iterable
 
-from kohort.protocol.apis import streams_group_heartbeat as heartbeat
 from kohort.protocol.apis.streams_group_describe import (
     Assignment,
     DescribedGroup,
-    Endpoint,
     Member,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     Subtopology,
-    TaskIds,
-    TopicInfo,
     Topology,
 )
+from kohort.protocol.apis.streams_group_heartbeat import Topology as SentTopology
 from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, operations_of, refusal
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.streams_coordinator import by_subtopology
@@ -49,7 +46,7 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
     )
 
 
-def _topology(topology: heartbeat.Topology) -> Topology:
+def _topology(topology: SentTopology) -> Topology:
     return Topology(
         epoch=topology.epoch,
         subtopologies=tuple(
@@ -57,22 +54,15 @@ def _topology(topology: heartbeat.Topology) -> Topology:
                 subtopology_id=one.subtopology_id,
                 source_topics=one.source_topics,
                 repartition_sink_topics=one.repartition_sink_topics,
-                state_changelog_topics=_topics(one.state_changelog_topics),
-                repartition_source_topics=_topics(one.repartition_source_topics),
+                state_changelog_topics=one.state_changelog_topics,
+                repartition_source_topics=one.repartition_source_topics,
             )
             for one in topology.subtopologies
         ),
     )
 
 
-def _topics(topics: Iterable[heartbeat.TopicInfo]) -> tuple[TopicInfo, ...]:
-    return tuple(
-        TopicInfo(name=one.name, partitions=one.partitions, replication_factor=one.replication_factor) for one in topics
-    )
-
-
 def _member(group: StreamsGroup, member: FakeStreamsMember) -> Member:
-    endpoint = member.endpoint
     return Member(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -80,7 +70,7 @@ def _member(group: StreamsGroup, member: FakeStreamsMember) -> Member:
         client_host=CLIENT_HOST,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None if endpoint is None else Endpoint(host=endpoint.host, port=endpoint.port),
+        user_endpoint=member.endpoint,
         assignment=_assignment(member.active | member.revoking, member.standby),
         target_assignment=_assignment(
             group.target.get(member.member_id, NONE), group.standby.get(member.member_id, NONE)
@@ -89,9 +79,4 @@ def _member(group: StreamsGroup, member: FakeStreamsMember) -> Member:
 
 
 def _assignment(active: Iterable[StreamsTask], standby: Iterable[StreamsTask]) -> Assignment:
-    def tasks(given: Iterable[StreamsTask]) -> tuple[TaskIds, ...]:
-        return tuple(
-            TaskIds(subtopology_id=one.subtopology_id, partitions=one.partitions) for one in by_subtopology(given)
-        )
-
-    return Assignment(active_tasks=tasks(active), standby_tasks=tasks(standby))
+    return Assignment(active_tasks=by_subtopology(active), standby_tasks=by_subtopology(standby))
