@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -90,24 +90,8 @@ APIS: tuple[Api, ...] = (
 )
 
 
-class Catalogue(Mapping[int | str, Api]):
-    """The APIs by key and by name: `API[11]` and `API["JoinGroup"]` are one. Iteration gives the keys in order."""
-
-    def __init__(self, apis: tuple[Api, ...]) -> None:
-        self._by: dict[int | str, Api] = {api.key: api for api in apis} | {api.name: api for api in apis}
-        self._keys = tuple(api.key for api in apis)
-
-    def __getitem__(self, key: int | str) -> Api:
-        return self._by[key]
-
-    def __iter__(self) -> Iterator[int | str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
-API = Catalogue(APIS)
+API: Mapping[int | str, Api] = {api.key: api for api in APIS} | {api.name: api for api in APIS}
+"""The APIs by key and by name: `API[11]` and `API["JoinGroup"]` are one."""
 
 
 def choose_version(

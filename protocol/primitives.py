@@ -18,7 +18,6 @@ class WireType(NamedTuple):
 
     name: str
     zero: object
-    can_be_null: bool = False
 
 
 boolean = WireType("bool", False)
@@ -30,6 +29,6 @@ uint32 = WireType("uint32", 0)
 int64 = WireType("int64", 0)
 float64 = WireType("float64", 0.0)
 uuid = WireType("uuid", ZERO_UUID)
-string = WireType("string", "", can_be_null=True)
-bytes_ = WireType("bytes", b"", can_be_null=True)
-records = WireType("records", None, can_be_null=True)
+string = WireType("string", "")
+bytes_ = WireType("bytes", b"")
+records = WireType("records", None)

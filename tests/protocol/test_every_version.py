@@ -25,7 +25,7 @@ def test_the_zero_value_survives_both_codecs(message: Message[Any], version: int
 
 
 def test_key_and_name_lead_to_the_same_api() -> None:
-    assert [api.key for api in APIS] == sorted(API)
+    assert [api.key for api in APIS] == sorted(key for key in API if isinstance(key, int))
     for api in APIS:
         assert API[api.key] is API[api.name] is api
         assert (api.request.key, api.response.key) == (api.key, api.key)
