@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from kohort.common.errors import WireError
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import UNBOUNDED, Buffer, Top
 
 if TYPE_CHECKING:
+    from kohort.protocol.compiled_codec import LoweredCodec
     from kohort.protocol.construct_codec import ConstructCodec
 
 
 T = TypeVar("T", bound=Top)
-
-
-class MessageCodec(Protocol):
-    """Reads and writes one message in one version. Errors are raised as WireError."""
-
-    def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
-        """Return the value that starts at `at`, and its end. The compiled codec limits the values' memory to `budget`
-        bytes."""
-
-    def write(self, value: object) -> bytes:
-        """The bytes of a typed value or a mapping."""
-
-    def write_frame(self, header: bytes, value: object) -> bytes:
-        """A frame: its length, the header, and the bytes of a typed value or a mapping."""
 
 
 class Message(Generic[T]):
@@ -35,7 +22,7 @@ class Message(Generic[T]):
 
     def __init__(self, struct: type[T]) -> None:
         self.struct = struct
-        self._codecs: dict[int, MessageCodec] = {}
+        self._codecs: dict[int, LoweredCodec | ConstructCodec] = {}
 
     @staticmethod
     def of(struct: type[T]) -> Message[T]:
@@ -85,7 +72,7 @@ class Message(Generic[T]):
         """A frame: its length, the header, and what `build` returns. The value's bytes are copied once only."""
         return (self._codecs.get(version) or self.codec(version)).write_frame(header, value)
 
-    def codec(self, version: int) -> MessageCodec:
+    def codec(self, version: int) -> LoweredCodec | ConstructCodec:
         """Return the codec of a version, built at first use: compiled, or construct if the extension is not built."""
         if version not in self._codecs:
             try:

@@ -39,7 +39,7 @@ class LoweredCodec(NamedTuple):
     node: _codec.Node
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
-        """Return the value that starts at `at`, and its end. Raises WireError."""
+        """Return the value that starts at `at`, and its end. Raises WireError, also above `budget` bytes of memory."""
         try:
             return _codec.read(self.node, data, at, budget)
         except _codec.Malformed as error:

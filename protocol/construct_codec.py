@@ -106,6 +106,7 @@ class ConstructCodec(NamedTuple):
     subcon: Typed
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
+        """Return the value that starts at `at`, and its end. Raises WireError. `budget` is ignored."""
         stream = FieldSource(data)
         stream.seek(at)
         try:
@@ -114,6 +115,7 @@ class ConstructCodec(NamedTuple):
             raise self._error(error) from None
 
     def write(self, value: object) -> bytes:
+        """Return the bytes of a typed value or a mapping. Raises WireError."""
         stream = io.BytesIO()
         try:
             self.subcon.build_stream(value, stream)

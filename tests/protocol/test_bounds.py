@@ -19,7 +19,9 @@ from kohort.protocol.apis.join_group import JoinGroupResponse
 from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.codec import Message, MessageCodec
+from kohort.protocol.codec import Message
+from kohort.protocol.compiled_codec import LoweredCodec
+from kohort.protocol.construct_codec import ConstructCodec
 from kohort.protocol.construct_types import FieldSource, Fixed, Malformed, Subcon, Text, Uuid, Varint, subcon_of
 from kohort.protocol.primitives import WireType
 from kohort.protocol.schema import Struct, Top
@@ -33,7 +35,7 @@ EVERY = [pytest.param(message, version, id=f"{message.name}-v{version}") for mes
 FLEXIBLE = [each for each, pair in zip(EVERY, PAIRS, strict=True) if pair[0].is_flexible(pair[1])]
 
 
-def codecs(struct: type[Top], version: int) -> Iterator[MessageCodec]:
+def codecs(struct: type[Top], version: int) -> Iterator[LoweredCodec | ConstructCodec]:
     message = Message.of(struct)
     yield message.reference(version)
     yield message.codec(version)

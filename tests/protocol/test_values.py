@@ -28,7 +28,9 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.protocol.codec import Message, MessageCodec
+from kohort.protocol.codec import Message
+from kohort.protocol.compiled_codec import LoweredCodec
+from kohort.protocol.construct_codec import ConstructCodec
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import MISSING, Top, Versions
 
@@ -121,7 +123,7 @@ class Flavour(enum.IntEnum):
     CHOSEN = 3
 
 
-def codecs(struct: type[Top], version: int) -> dict[str, MessageCodec]:
+def codecs(struct: type[Top], version: int) -> dict[str, LoweredCodec | ConstructCodec]:
     message = Message.of(struct)
     return {"construct": message.reference(version), "lowered": message.codec(version)}
 
