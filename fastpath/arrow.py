@@ -1,4 +1,4 @@
-"""Converts columns to Arrow over the same buffers. pyarrow is imported in this module only.
+"""Converts columns to Arrow over the same buffers. It is imported at first use, since pyarrow takes long to load.
 
 | column | type without a schema | also |
 |---|---|---|
@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kohort.common.errors import KohortError
 from kohort.common.optional_libraries import needed
 
+with needed("Arrow", "'kohort[arrow]'"):
+    import pyarrow as pa
+
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import polars
-    import pyarrow as pa
 
     from kohort.fastpath._bytes_column import BytesColumn
     from kohort.fastpath._headers import HeaderLayout
@@ -50,14 +52,11 @@ class SourceColumns(Protocol):
     def headers(self) -> "HeaderLayout | None": ...
 
 
-def record_batch(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
+def record_batch(columns: "SourceColumns", schema: pa.Schema | None = None) -> pa.RecordBatch:
     """Return a pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them by default.
 
     Raises KohortError for an unknown column or type, and for the first record that does not fit its type.
     """
-    with needed("Arrow", "'kohort[arrow]'"):
-        import pyarrow as pa
-
     if schema is None:
         schema = default_schema()
     arrays = []
@@ -78,9 +77,8 @@ def record_batch(columns: "SourceColumns", schema: "pa.Schema | None" = None) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _misfit(columns: "SourceColumns", array: "pa.Array", kind: "pa.DataType") -> dict[str, Any]:
+def _misfit(columns: "SourceColumns", array: pa.Array, kind: pa.DataType) -> dict[str, Any]:
     """Return the index of the first record with a value that is not a valid `kind`."""
-    import pyarrow as pa
 
     def fails(rows: int) -> bool:
         try:
@@ -94,7 +92,7 @@ def _misfit(columns: "SourceColumns", array: "pa.Array", kind: "pa.DataType") ->
     return {"topic": columns.topic, "partition": columns.partition, **offset}
 
 
-def pandas_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "pandas.DataFrame":
+def pandas_frame(columns: "SourceColumns", schema: pa.Schema | None = None) -> "pandas.DataFrame":
     """Return a pandas.DataFrame of `columns`."""
     with needed("pandas", "pandas 'kohort[arrow]'"):
         import pandas
@@ -104,11 +102,10 @@ def pandas_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) ->
     return frame
 
 
-def polars_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
+def polars_frame(columns: "SourceColumns", schema: pa.Schema | None = None) -> "polars.DataFrame":
     """Return a polars.DataFrame of `columns`. Without a schema, keys and values are views, without a copy."""
     with needed("Polars", "polars 'kohort[arrow]'"):
         import polars
-        import pyarrow as pa
 
     if schema is None:
         schema = default_schema()
@@ -119,10 +116,8 @@ def polars_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) ->
     return frame
 
 
-def default_schema() -> "pa.Schema":
+def default_schema() -> pa.Schema:
     """Return the schema of `to_arrow()`."""
-    import pyarrow as pa
-
     return pa.schema(
         [
             ("topic", pa.dictionary(pa.int8(), pa.string())),
@@ -137,48 +132,22 @@ def default_schema() -> "pa.Schema":
     )
 
 
-def _fixed(values: memoryview, kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
+def _fixed(values: memoryview, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 
 
-def _offset(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
-    return _fixed(columns.offsets, pa.int64())
-
-
-def _timestamp(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
+def _timestamp(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return _fixed(columns.timestamps_ms, pa.timestamp("ms", kind.tz))
     return _fixed(columns.timestamps_ms, pa.int64())
 
 
-def _timestamp_type(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
-    return _fixed(columns.timestamp_types, pa.int8())
-
-
-def _topic(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
+def _topic(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
     indices = _fixed(memoryview(bytes(len(columns))), pa.int8())
     return pa.DictionaryArray.from_arrays(indices, pa.array([columns.topic], pa.string()))
 
 
-def _partition(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
-    return pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns))
-
-
-def _bytes(column: "BytesColumn", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
+def _bytes(column: "BytesColumn", kind: pa.DataType) -> pa.Array:
     validity = column.validity
     bits = None if validity is None else pa.py_buffer(validity)
     nulls = column.null_count
@@ -192,9 +161,7 @@ def _bytes(column: "BytesColumn", kind: "pa.DataType") -> "pa.Array":
     return pa.Array.from_buffers(plain, len(column), [bits, pa.py_buffer(offsets), pa.py_buffer(contiguous)], nulls)
 
 
-def _headers(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
+def _headers(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
     pair = getattr(kind, "value_type", None)
     for field in pair if pair is not None and pa.types.is_struct(pair) else ():
         if field.name not in ("key", "value"):  # a cast would fill it with nulls
@@ -220,10 +187,10 @@ def _headers(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
 
 _BUILDERS: dict[str, Callable[["SourceColumns", Any], Any]] = {
     "topic": _topic,
-    "partition": _partition,
-    "offset": _offset,
+    "partition": lambda columns, kind: pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns)),
+    "offset": lambda columns, kind: _fixed(columns.offsets, pa.int64()),
     "timestamp": _timestamp,
-    "timestamp_type": _timestamp_type,
+    "timestamp_type": lambda columns, kind: _fixed(columns.timestamp_types, pa.int8()),
     "key": lambda columns, kind: _bytes(columns.keys, kind),
     "value": lambda columns, kind: _bytes(columns.values, kind),
     "headers": _headers,

@@ -417,5 +417,6 @@ def test_a_missing_library_is_one_error_that_names_what_to_install(
     convert: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "kohort.fastpath.arrow", raising=False)  # it may have imported the library
     with pytest.raises(KohortError, match=rf"needs {library}, which is not installed; pip install .*'kohort\[arrow\]'"):
         getattr(columns_of("none"), convert)()
