@@ -12,7 +12,7 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 
 from collections.abc import Sequence
 
-from kohort.common import KohortError, TopicPartition
+from kohort.common import KohortError
 from kohort.common.optional_libraries import needed
 from kohort.network.message_spans import (
     MOST_LINKS,
@@ -60,31 +60,27 @@ class ShareConsumerSpans:
     def brought(self, batches: Sequence[ShareRecords]) -> None:
         """Create the span of a poll that returns records."""
         if batches:
-            partitions = {one.topic_partition for one in batches}
-            attributes = operation_of(self._common, "poll", "receive", partitions)
-            attributes["messaging.batch.message_count"] = sum(map(len, batches))
-            attributes["kohort.delivery_count"] = max(one.delivery_count for one in batches)
-            self._span("poll", partitions, attributes, batches, None)
+            more: Attributes = {
+                "messaging.batch.message_count": sum(map(len, batches)),
+                "kohort.delivery_count": max(one.delivery_count for one in batches),
+            }
+            self._span("poll", more, None, batches)
 
     def committed(self, failed: Sequence[AcknowledgeOutcome]) -> None:
         """Create the span of a commit."""
-        attributes = operation_of(self._common, "commit", "settle", set())
-        attributes["kohort.failed_acknowledgements"] = sum(one.last_offset - one.first_offset + 1 for one in failed)
-        self._span("commit", set(), attributes, (), failed[0].error if failed else None)
+        count = sum(one.last_offset - one.first_offset + 1 for one in failed)
+        self._span("commit", {"kohort.failed_acknowledgements": count}, failed[0].error if failed else None)
 
     def failed(self, operation: str, error: KohortError) -> None:
         """Create the span of a poll or a commit that raises `error`."""
-        kind = "receive" if operation == "poll" else "settle"
-        self._span(operation, set(), operation_of(self._common, operation, kind, set()), (), error)
+        self._span(operation, {}, error)
 
     def _span(
-        self,
-        operation: str,
-        partitions: set[TopicPartition],
-        attributes: Attributes,
-        batches: Sequence[ShareRecords],
-        error: KohortError | None,
+        self, operation: str, more: Attributes, error: KohortError | None, batches: Sequence[ShareRecords] = ()
     ) -> None:
+        partitions = {one.topic_partition for one in batches}
+        kind = "receive" if operation == "poll" else "settle"
+        attributes = operation_of(self._common, operation, kind, partitions) | more
         if error is not None:
             attributes["error.type"] = type(error).__name__
         wall, now = clock_of(self._driver)
