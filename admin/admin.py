@@ -1,13 +1,15 @@
 """`Admin`: the blocking client for administration of groups, offsets and topics."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from kohort.admin import alter_configs, cluster, groups, offsets, request_driver, share_groups, streams_groups, topics
+from kohort.admin import alter_configs, cluster, groups, offsets, share_groups, streams_groups, topics
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.admin_core import AdminCore
-from kohort.admin.request_driver import RequestDriver
+from kohort.admin.describe_configs import GROUP, TOPIC
+from kohort.admin.request_driver import AdminClosed, RequestDriver
 from kohort.common import KohortError, TopicPartition
 from kohort.network.arguments import (
     INT16_MAX,
@@ -62,7 +64,7 @@ class Admin:
         return admin
 
     def _begin(self, config: AdminConfig) -> None:
-        self._driver = request_driver.driver(config)
+        self._driver = Driver(config, partial(AdminCore, config))
         self._driver.start()
 
     def close(self) -> None:
@@ -70,7 +72,9 @@ class Admin:
 
         Safe to call again.
         """
-        request_driver.end(self._driver)
+        self._driver.check_same_process()
+        self._driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
+        self._driver.stop(5.0)
 
     def __del__(self) -> None:
         driver: Driver[AdminCore] | None = self.__dict__.get("_driver")
@@ -111,7 +115,7 @@ class Admin:
 
     def group_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All current settings, by group. A group need not exist. Raises AuthorizationFailed."""
-        return cluster.group_configs(self._request_driver(), names_given(names, "names"))
+        return cluster.configs(self._request_driver(), GROUP, names_given(names, "names"))
 
     def set_group_configs(self, group: str, configs: Mapping[str, str | None]) -> None:
         """Set settings of a group, as `share.auto.offset.reset`; None returns one to its default.
@@ -250,7 +254,7 @@ class Admin:
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All current settings, by topic. Raises AuthorizationFailed."""
-        return cluster.topic_configs(self._request_driver(), names_given(names, "names"))
+        return cluster.configs(self._request_driver(), TOPIC, names_given(names, "names"))
 
     def create_topic(
         self,

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kohort.admin.admin_core import AdminRequest
-from kohort.admin.describe_configs import BROKER, GROUP, TOPIC, describe_configs, described_configs
+from kohort.admin.describe_configs import BROKER, describe_configs, described_configs
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.admin.topics import metadata
 from kohort.common.version import __version__
@@ -35,8 +34,8 @@ Configs = Mapping[str, str | None]
 
 def brokers(driver: RequestDriver) -> tuple[BrokerDescription, ...]:
     """Every running broker, by id, from the metadata of any broker."""
-    found = metadata(driver, ()).brokers
-    return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
+    found = sorted(metadata(driver, ()).brokers, key=lambda one: one.node_id)
+    return tuple(BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found)
 
 
 def versions(driver: RequestDriver, nodes: Sequence[BrokerDescription]) -> dict[int, VersionRanges]:
@@ -67,20 +66,11 @@ def broker_configs(
     }
 
 
-def topic_configs(driver: RequestDriver, topics: Iterable[str]) -> dict[str, Configs]:
-    """All settings of each topic. Raises AuthorizationFailed."""
-    topics = sorted(set(topics))
-    return _configs(driver.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}
-
-
-def group_configs(driver: RequestDriver, groups: Iterable[str]) -> dict[str, Configs]:
-    """All settings of each group, which need not exist. Raises AuthorizationFailed."""
-    groups = sorted(set(groups))
-    return _configs(driver.one("DescribeConfigs", describe_configs(GROUP, groups))) if groups else {}
-
-
-def _configs(response: Any) -> dict[str, Configs]:
-    return {one.resource_name: _values(one) for one in response.results}
+def configs(driver: RequestDriver, kind: int, names: Iterable[str]) -> dict[str, Configs]:
+    """All settings of each topic or group (`kind`: TOPIC or GROUP). Raises AuthorizationFailed."""
+    wanted = sorted(set(names))
+    results = driver.one("DescribeConfigs", describe_configs(kind, wanted)).results if wanted else ()
+    return {one.resource_name: _values(one) for one in results}
 
 
 def _values(result: DescribeConfigsResult) -> Configs:
@@ -89,7 +79,3 @@ def _values(result: DescribeConfigsResult) -> Configs:
 
 def _endpoint(one: BrokerDescription) -> Endpoint:
     return Endpoint(one.host, one.port)
-
-
-def _node(one: BrokerDescription) -> int:
-    return one.node

@@ -1,15 +1,12 @@
 """Sends admin requests to the brokers that can serve them, one or many at a time.
 
-It uses the consumers' driver, without a group. The driver runs an `AdminCore`. A `RequestDriver` sends the requests of
-one public call and limits its time.
+It uses the consumers' driver, without a group. The driver runs an `AdminCore`.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 
-from kohort.admin.admin_config import AdminConfig
 from kohort.admin.admin_core import READS, AdminCore, AdminRequest
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH
@@ -62,18 +59,6 @@ def first_of(responses: Sequence[Any], api: str, **requested: str) -> Any:
 def endpoints(response: Any) -> dict[int, Endpoint]:
     """The addresses of brokers in a Metadata response, by id."""
     return {one.node_id: Endpoint(one.host, one.port) for one in response.brokers}
-
-
-def driver(config: AdminConfig) -> Driver[AdminCore]:
-    """The driver of an admin, not started."""
-    return Driver(config, partial(AdminCore, config))
-
-
-def end(driver: Driver[AdminCore]) -> None:
-    """Close every connection. Pending and later requests raise AdminClosed."""
-    driver.check_same_process()
-    driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
-    driver.stop(5.0)
 
 
 class RequestDriver:

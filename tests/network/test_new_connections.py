@@ -1,14 +1,16 @@
 """Connections that are replaced, that have ended, and that are not opened."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
 from kohort.admin.admin_config import AdminConfig
-from kohort.admin.request_driver import driver as admin_driver
+from kohort.admin.admin_core import AdminCore
 from kohort.network import connection_states
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
+from kohort.network.network_client import Driver
 from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
@@ -75,7 +77,8 @@ def test_of_ended_connections_the_newest_addresses_are_kept(monkeypatch: pytest.
 
 
 def test_after_a_failed_login_no_connection_is_opened_and_each_request_delays_the_next() -> None:
-    driver: Any = admin_driver(AdminConfig.of(bootstrap="localhost:9092"))
+    config = AdminConfig.of(bootstrap="localhost:9092")
+    driver: Any = Driver(config, partial(AdminCore, config))
     endpoint = Endpoint("localhost", 9092)
     driver.core.fail(AuthenticationFailed("wrong password"))
     for failures in (1, 2):
