@@ -1,7 +1,7 @@
 """Lists, describes and deletes groups, and removes members."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kohort.admin.acl_operations import operations
@@ -134,28 +134,42 @@ def _describe_consumer_group(driver: RequestDriver, group: str) -> GroupDescript
     one = described(driver, group, "ConsumerGroupDescribe", request)
     if one is None:
         return None
-    members = tuple(
-        MemberDescription(
-            member_id=member.member_id,
+    members = (
+        replace(
+            epoch_member(member),
             instance_id=member.instance_id,
-            client_id=member.client_id,
-            host=member.client_host.lstrip("/"),
-            owned=named_partitions(member.assignment),
-            target=named_partitions(member.target_assignment),
-            epoch=member.member_epoch,
-            topics=member.subscribed_topic_names,
-            rack=member.rack_id,
+            target=_named_partitions(member.target_assignment),
             classic=None if member.member_type < 0 else member.member_type == CLASSIC_MEMBER,
         )
         for member in one.members
     )
+    return epoch_group(group, CONSUMER, one, members)
+
+
+def epoch_member(member: Any) -> MemberDescription:
+    """A member of a KIP-848 group or a share group, without the fields that members of share groups do not have."""
+    return MemberDescription(
+        member_id=member.member_id,
+        instance_id=None,
+        client_id=member.client_id,
+        host=member.client_host.lstrip("/"),
+        owned=_named_partitions(member.assignment),
+        epoch=member.member_epoch,
+        topics=member.subscribed_topic_names,
+        rack=member.rack_id,
+    )
+
+
+def epoch_group(group: str, kind: str, one: Any, members: Iterable[MemberDescription]) -> GroupDescription:
+    """A KIP-848 group or a share group in a response."""
     return GroupDescription(
         group,
-        CONSUMER,
+        kind,
         one.group_state,
         one.assignor_name,
-        members_by_client(members),
+        _members_by_client(members),
         one.group_epoch,
+        protocol_type=kind,
         allowed=operations(one.authorized_operations),
     )
 
@@ -184,13 +198,12 @@ def _describe_classic_group(driver: RequestDriver, group: str) -> GroupDescripti
         raise GroupMissing(group, one.error_message)
     if one.error_code:
         raise group_failure(one.error_code, group, "DescribeGroups")
-    members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
     return GroupDescription(
         group,
         "classic",
         one.group_state,
         one.protocol_data,
-        members_by_client(members),
+        _members_by_client(_classic_member(member, one.protocol_type) for member in one.members),
         protocol_type=one.protocol_type,
         allowed=operations(one.authorized_operations),
     )
@@ -216,7 +229,9 @@ def delete_groups(driver: RequestDriver, groups: Iterable[str]) -> None:
     """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
-        response = driver.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
+        response = driver.of_coordinator(
+            group, "DeleteGroups", request, codes=lambda found: [one.error_code for one in found.results]
+        )
         result = first_of(response.results, "DeleteGroups", group=group)
         if result.error_code:
             raise group_failure(result.error_code, group, "DeleteGroups", result.error_message)
@@ -260,10 +275,6 @@ def codes_of_groups(response: Any) -> list[int]:
     return [one.error_code for one in response.groups]
 
 
-def _codes_of_results(response: Any) -> list[int]:
-    return [one.error_code for one in response.results]
-
-
 def group_failure(code: int, group: str, api: str, message: str | None = None) -> KohortError:
     """The error of a group in a response. `message`: the broker's."""
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -277,8 +288,7 @@ def group_failure(code: int, group: str, api: str, message: str | None = None) -
     return BrokerError(code, message, api=api, group=group)
 
 
-def named_partitions(assignment: Any) -> frozenset[TopicPartition]:
-    """The partitions of an assignment that has the topics' names."""
+def _named_partitions(assignment: Any) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(one.topic_name, number) for one in assignment.topic_partitions for number in one.partitions
     )
@@ -304,6 +314,5 @@ def _reported(data: bytes, protocol_type: str) -> Subscription:
     return Subscription(topics=())
 
 
-def members_by_client(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
-    """The members in order of their client ids."""
+def _members_by_client(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
     return tuple(sorted(members, key=lambda one: (one.client_id, one.member_id)))

@@ -4,18 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kohort.admin.acl_operations import operations
-from kohort.admin.groups import (
-    GroupDescription,
-    MemberDescription,
-    codes_of_groups,
-    described,
-    group_failure,
-    members_by_client,
-    named_partitions,
-)
+from kohort.admin.groups import GroupDescription, codes_of_groups, described, epoch_group, epoch_member, group_failure
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition
+from kohort.common.topic_partition import grouped
 from kohort.network.error_mapping import topic_error
 from kohort.network.errors import UnknownTopic
 from kohort.protocol.apis.alter_share_group_offsets import (
@@ -55,31 +47,7 @@ def describe_share_group(driver: RequestDriver, group: str) -> GroupDescription 
     """A share group; None if there is none by this id. Raises AuthorizationFailed."""
     request = ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     one = described(driver, group, "ShareGroupDescribe", request)
-    if one is None:
-        return None
-    members = (
-        MemberDescription(
-            member_id=member.member_id,
-            instance_id=None,
-            client_id=member.client_id,
-            host=member.client_host.lstrip("/"),
-            owned=named_partitions(member.assignment),
-            epoch=member.member_epoch,
-            topics=member.subscribed_topic_names,
-            rack=member.rack_id,
-        )
-        for member in one.members
-    )
-    return GroupDescription(
-        group,
-        SHARE,
-        one.group_state,
-        one.assignor_name,
-        members_by_client(members),
-        one.group_epoch,
-        protocol_type=SHARE,
-        allowed=operations(one.authorized_operations),
-    )
+    return None if one is None else epoch_group(group, SHARE, one, map(epoch_member, one.members))
 
 
 def share_offsets(driver: RequestDriver, group: str) -> list[SharePartitionOffset]:
@@ -109,11 +77,10 @@ def share_offsets(driver: RequestDriver, group: str) -> list[SharePartitionOffse
 
 def alter_share_offsets(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int]) -> None:
     """Set start offsets of a share group without members, which is created if it does not exist."""
-    by_topic: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
-    for (topic, number), offset in sorted(to.items()):
-        by_topic.setdefault(topic, []).append(
-            AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
-        )
+    by_topic = grouped(
+        (topic, AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset))
+        for (topic, number), offset in sorted(to.items())
+    )
     request = AlterShareGroupOffsetsRequest(
         group_id=group,
         topics=tuple(
