@@ -158,20 +158,21 @@ def _store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, O
         codes=lambda found: [one.error_code for topic in found.topics for one in topic.partitions],
         at_most=BEFORE_TOPIC_IDS,
     )
-    vouched = {TopicPartition(topic.name, one.partition_index) for topic in response.topics for one in topic.partitions}
-    if left_out := offsets.keys() - vouched:
+    codes = {
+        TopicPartition(topic.name, one.partition_index): one.error_code
+        for topic in response.topics
+        for one in topic.partitions
+    }
+    if left_out := offsets.keys() - codes.keys():
         place = min(left_out)._asdict()
         raise KohortError("the OffsetCommit response lacks a partition", api="OffsetCommit", group=group, **place)
-    for topic in response.topics:
-        for one in topic.partitions:
-            if one.error_code in MEMBERS_THERE:
-                raise GroupNotEmpty(
-                    "the group has members, which alone may commit its offsets", hint="stop the members", group=group
-                )
-            if one.error_code:
-                raise BrokerError(
-                    one.error_code, api="OffsetCommit", group=group, topic=topic.name, partition=one.partition_index
-                )
+    for partition, code in codes.items():
+        if code in MEMBERS_THERE:
+            raise GroupNotEmpty(
+                "the group has members, which alone may commit its offsets", hint="stop the members", group=group
+            )
+        if code:
+            raise BrokerError(code, api="OffsetCommit", group=group, **partition._asdict())
 
 
 def changes(

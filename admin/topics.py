@@ -14,12 +14,7 @@ from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.requests import Endpoint
-from kohort.protocol.apis.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from kohort.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -210,16 +205,14 @@ def create_topic(
         configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
     )
     request = CreateTopicsRequest(topics=(made,), timeout_ms=driver.config.request_timeout_ms)
-    response = driver.of_controller("CreateTopics", request, codes=_codes_of_created)
+    response = driver.of_controller(
+        "CreateTopics", request, codes=lambda found: [one.error_code for one in found.topics]
+    )
     result = first_of(response.topics, "CreateTopics", topic=topic)
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         raise TopicExists("the topic is there already", hint="delete it, or choose another name", topic=topic)
     if result.error_code:
         raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
-
-
-def _codes_of_created(response: CreateTopicsResponse) -> list[int]:
-    return [one.error_code for one in response.topics]
 
 
 def _codes_of_deleted(response: DeleteTopicsResponse) -> list[int]:
