@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
@@ -20,6 +21,7 @@ Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 Wait = Callable[[Callable[[], bool], float | None], None]
 """Waits until a function returns true, for so many seconds."""
 SEQUENCES = 1 << 31  # sequence numbers are int32 and wrap to 0
+ORDINAL = attrgetter("ordinal")
 
 
 class ProducerId(NamedTuple):
@@ -170,11 +172,6 @@ class PartitionQueue:
     settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede
 
     @property
-    def busy(self) -> bool:
-        """True if a batch waits or is in flight."""
-        return bool(self.queue)
-
-    @property
     def open(self) -> ProducerBatch | None:
         """The batch that takes records."""
         if not self.queue or self.queue[-1].closed:
@@ -231,9 +228,9 @@ class PartitionQueue:
     def due_callbacks(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """The settled batches whose callbacks are due, in order, after `batch` was settled."""
         if batch.has_callbacks:
-            insort(self.settled, batch, key=_ordinal)
+            insort(self.settled, batch, key=ORDINAL)
         first = self.queue[0].ordinal if self.queue else inf
-        due = bisect_left(self.settled, first, key=_ordinal)
+        due = bisect_left(self.settled, first, key=ORDINAL)
         found, self.settled = self.settled[:due], self.settled[due:]
         return found
 
@@ -242,16 +239,9 @@ class PartitionQueue:
 
         Only if the batch is not in the log and no later batch has a number.
         """
-        if (
-            batch.sequence >= 0
-            and not batch.unsure
-            and self.next_sequence == (batch.sequence + batch.count) % SEQUENCES
-        ):
+        is_last = self.next_sequence == (batch.sequence + batch.count) % SEQUENCES
+        if batch.sequence >= 0 and not batch.unsure and is_last:
             self.next_sequence = batch.sequence
-
-
-def _ordinal(batch: ProducerBatch) -> int:
-    return batch.ordinal
 
 
 class Deliveries:

@@ -301,7 +301,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         used, now = self._topics, self.metadata.responded_at
         for (topic, _), lane in self.accumulator.lanes.items():
             if topic in used:
-                used[topic] = max(used[topic], now if lane.busy else lane.used_at)
+                used[topic] = max(used[topic], now if lane.queue else lane.used_at)
         for topic in used:
             used[topic] = min(used[topic], now)
         if idle := [topic for topic, used_at in used.items() if used_at < now - MAX_IDLE_S]:

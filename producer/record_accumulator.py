@@ -182,7 +182,7 @@ class RecordAccumulator:
     @property
     def idle(self) -> bool:
         """True if all batches are settled."""
-        return not any(lane.busy for lane in self.busy.values())
+        return not any(lane.queue for lane in self.busy.values())
 
     @property
     def in_flight(self) -> bool:

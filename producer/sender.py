@@ -169,7 +169,7 @@ class Sender:
         """True if no queue has a batch. Queues without any are no longer visited."""
         busy = self._accumulator.busy
         for place, lane in list(busy.items()):
-            if lane.busy or lane.rewrite:
+            if lane.queue or lane.rewrite:
                 return False
             del busy[place]
             lane.waits_since = inf
