@@ -184,16 +184,15 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def metrics(self, now: float) -> "ProducerMetrics":
         """All metrics at `now`."""
-        from kohort.producer.producer_metrics import ProducerSources, metrics_of  # for producers that are watched
+        from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
 
-        sources = ProducerSources(
+        return metrics_of(
             self._context,
-            self.accumulator,
-            self.counters,
+            buffered=self.accumulator.buffered,
             requests_in_flight=self.sender.requests_in_flight,
             closed=isinstance(self._fatal, ProducerClosed),
+            now=now,
         )
-        return metrics_of(sources, now)
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

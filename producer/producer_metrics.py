@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kohort.common.named_tuple import NamedTuple
-from kohort.network._samples import Counters
 from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
 from kohort.producer.producer_context import ProducerContext
-from kohort.producer.record_accumulator import RecordAccumulator
 
 COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT = "producer"
@@ -72,37 +69,28 @@ ProducerMetrics.labels = MappingProxyType(
 )
 
 
-class ProducerSources(NamedTuple):
-    """Everything that metrics are made of."""
-
-    context: ProducerContext
-    accumulator: RecordAccumulator
-    counters: Counters
-    requests_in_flight: int
-    closed: bool
-
-
-def metrics_of(sources: ProducerSources, now: float) -> ProducerMetrics:
+def metrics_of(
+    context: ProducerContext, *, buffered: int, requests_in_flight: int, closed: bool, now: float
+) -> ProducerMetrics:
     """The metrics at `now` (monotonic s); called under the driver's lock."""
-    config, sensors = sources.context.config, sources.context.sensors
-    responded_at = sources.context.metadata.responded_at
+    config, sensors, responded_at = context.config, context.sensors, context.metadata.responded_at
     return ProducerMetrics(
         client_id=config.client_id,
         transactional_id=config.transactional_id,
-        closed=sources.closed,
+        closed=closed,
         record_send_total=sensors.sent_records,
         record_retry_total=sensors.retried_records,
         record_error_total=sensors.failed_records,
         **spread("record_queue_time_{}_ms", sensors.queue_ms, now),
         buffer_total_bytes=config.buffer_bytes,
-        buffer_available_bytes=max(config.buffer_bytes - sources.accumulator.buffered, 0),
+        buffer_available_bytes=max(config.buffer_bytes - buffered, 0),
         **spread("batch_size_{}_bytes", sensors.batch_bytes, now),
         batch_split_total=sensors.splits,
         compression_rate_avg=sensors.compression.mean(now),
         records_per_request_avg=sensors.request_records.mean(now),
         **spread("request_latency_{}_ms", sensors.request_ms, now),
-        requests_in_flight=sources.requests_in_flight,
+        requests_in_flight=requests_in_flight,
         **spread("produce_throttle_time_{}_ms", sensors.throttle_ms, now),
         metadata_age_s=now - responded_at if responded_at > float("-inf") else None,
-        **connection_values(sources.counters),
+        **connection_values(context.counters),
     )
