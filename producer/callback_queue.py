@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 
-from kohort.common import KohortError
 from kohort.network._guard import Door
 from kohort.producer.producer_batch import ProducerBatch
 
@@ -53,8 +52,5 @@ class CallbackQueue:
         return called
 
 
-class _Elsewhere(KohortError):
+class _Elsewhere(Exception):
     """Another thread calls callbacks."""
-
-    def __init__(self) -> None:
-        super().__init__("another thread calls callbacks")

@@ -34,11 +34,13 @@ class TransactionVersion(NamedTuple):
 
 
 # Version 6 of InitProducerId is for transactions that are prepared (KIP-939), which no released broker completes.
-_IDENTITY: Final[Mapping[str, Limits]] = {"InitProducerId": Limits(5)}
+NO_TRANSACTIONS: Final[Mapping[str, Limits]] = {"InitProducerId": Limits(5)}
+"""The limits of an idempotent producer without a transactional id."""
+
 V1: Final = TransactionVersion(
     False,
     {
-        **_IDENTITY,
+        **NO_TRANSACTIONS,
         "Produce": Limits(11),
         "AddPartitionsToTxn": Limits(3),
         "TxnOffsetCommit": Limits(4),
@@ -48,14 +50,12 @@ V1: Final = TransactionVersion(
 V2: Final = TransactionVersion(
     True,
     {
-        **_IDENTITY,
+        **NO_TRANSACTIONS,
         "Produce": Limits(min_version=12),
         "TxnOffsetCommit": Limits(LAST_OFFSETS, 5),
         "EndTxn": Limits(min_version=5),
     },
 )
-NO_TRANSACTIONS: Final[Mapping[str, Limits]] = _IDENTITY
-"""The limits of an idempotent producer without a transactional id."""
 
 
 def agreed(features: Mapping[str, int]) -> TransactionVersion:
