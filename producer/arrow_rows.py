@@ -1,17 +1,18 @@
 """Converts Arrow columns to the input of `fastpath._rows`, without copying their buffers.
 
-pyarrow is imported where it is used.
+A producer imports this module at its first rows, since pyarrow takes long to load.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.common import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.optional_libraries import needed
 from kohort.fastpath._rows import BytesRows
 
-if TYPE_CHECKING:
+with needed("send_arrow", "'kohort[arrow]'"):
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 NAMES = ("key", "value", "timestamp", "partition", "headers")
 
@@ -27,20 +28,17 @@ class Rows(NamedTuple):
     values: BytesRows | None
     timestamps_ms: memoryview | None
     partitions: memoryview | None
-    headers: "pa.Array | None"
-    source: "pa.RecordBatch"
+    headers: pa.Array | None
+    source: pa.RecordBatch
 
 
-def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> list[Rows]:
+def rows_of(data: pa.Table | pa.RecordBatch, now_ms: int, topic: str) -> list[Rows]:
     """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
     Optional, too: partition (integer, no nulls), headers (map, or list of struct of key and value). Raises KohortError
-    for other columns or types, and without pyarrow.
+    for other columns or types.
     """
-    with needed("send_arrow", "'kohort[arrow]'"):
-        import pyarrow as pa
-
     if not isinstance(data, pa.Table | pa.RecordBatch):
         raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__} (topic={topic})")
     strange = [name for name in data.schema.names if name not in NAMES]
@@ -57,7 +55,7 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> list[
     return [_rows(batch, now_ms, topic) for batch in batches if batch.num_rows]
 
 
-def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:
+def _rows(batch: pa.RecordBatch, now_ms: int, topic: str) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     keys = _bytes("key", columns.get("key"), topic)
     return Rows(
@@ -72,8 +70,6 @@ def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:
 
 
 def _bytes(name: str, array: Any, topic: str, *, even_nulls: bool = False) -> BytesRows | None:
-    import pyarrow as pa
-
     if array is None or (array.null_count == len(array) and not even_nulls):
         return None
     if isinstance(array, pa.DictionaryArray):
@@ -93,9 +89,6 @@ def _bytes(name: str, array: Any, topic: str, *, even_nulls: bool = False) -> By
 
 
 def _timestamps(array: Any, now_ms: int, topic: str) -> memoryview | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if array is None or array.null_count == len(array):
         return None
     types = pa.types
@@ -120,9 +113,6 @@ def _timestamps(array: Any, now_ms: int, topic: str) -> memoryview | None:
 
 def _headers(array: Any, topic: str) -> Any:
     """The column of headers, of which each has a name and bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if array is None or array.null_count == len(array):
         return None
     if pa.types.is_map(array.type):
@@ -141,8 +131,6 @@ def _headers(array: Any, topic: str) -> Any:
 
 
 def _are_headers(kind: Any) -> bool:
-    import pyarrow as pa
-
     types = pa.types
     if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
         return False
@@ -154,8 +142,6 @@ def _are_headers(kind: Any) -> bool:
 
 
 def _partitions(array: Any, topic: str) -> memoryview | None:
-    import pyarrow as pa
-
     if array is None or array.null_count == len(array):
         return None
     if array.null_count:

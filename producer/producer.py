@@ -8,9 +8,9 @@ the next call is assigned last.
 import contextlib
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import repeat
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
@@ -26,7 +26,6 @@ from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.network.requests import ConnectionPurpose
 from kohort.producer._open_batch import Delivery, encoded_headers
-from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.delivery_waiter import Waiter
 from kohort.producer.errors import ProducerClosed, TransactionAborted
@@ -35,7 +34,6 @@ from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
-from kohort.producer.row_batches import bodies, column, headers_of, named_partitions
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
@@ -152,28 +150,22 @@ class Producer(ProducerBase):
         Columns are checked before the first row is sent. A later error (BufferFull, OperationTimeout, RecordTooLarge)
         leaves the rows before it on their way: `flush` waits for them.
         """
+        from kohort.producer.arrow_rows import rows_of  # first, since it checks that pyarrow is installed
+        from kohort.producer.row_batches import bodies, named_partitions, records_of
+
         checked = rows_of(data, self._driver.wall_ms(), topic)
         for number in named_partitions(checked, topic, partition):
             self._partitions(topic, number, f"a row names partition {number}, and " if partition is None else "")
-        batches: list[ProducerBatch] = []
+        sent = Counter[ProducerBatch]()
         for rows in checked:
             if rows.headers is not None:
-                batches += self._send_each(topic, rows, partition)
+                for value, key, headers, chosen, time_ms in records_of(rows, partition):
+                    delivery = self.send(topic, value, key, headers=headers, partition=chosen, timestamp_ms=time_ms)
+                    sent[delivery.batch] += 1  # it may have other records, too
             else:
                 for place, body in bodies(self._driver, self._partitions, topic, rows, partition):
-                    batches.append(self._lay(place, body))
-        return Deliveries(batches, self._wait)
-
-    def _send_each(self, topic: str, rows: Rows, partition: int | None) -> list[ProducerBatch]:
-        values = column(rows, "value")
-        keys = column(rows, "key") if rows.keys is not None else repeat(None)
-        places = repeat(partition) if partition is not None or rows.partitions is None else rows.partitions
-        times = repeat(None) if rows.timestamps_ms is None else rows.timestamps_ms.cast("q")
-        batches: dict[ProducerBatch, None] = {}
-        for value, key, headers, place, time_ms in zip(values, keys, headers_of(rows), places, times, strict=False):
-            delivery = self.send(topic, value, key, headers=headers, partition=place, timestamp_ms=time_ms)
-            batches[delivery.batch] = None
-        return list(batches)
+                    sent[self._lay(place, body)] = body.count
+        return Deliveries(sent, self._wait)
 
     def _lay(self, place: TopicPartition, body: Body) -> ProducerBatch:
         driver = self._driver

@@ -247,19 +247,19 @@ class PartitionQueue:
 class Deliveries:
     """The results of rows that were sent together; thread-safe."""
 
-    __slots__ = ("_batches", "_wait")
+    __slots__ = ("_sent", "_wait")
 
-    def __init__(self, batches: list[ProducerBatch], wait: Wait) -> None:
-        self._batches = batches
+    def __init__(self, sent: Mapping[ProducerBatch, int], wait: Wait) -> None:
+        self._sent = sent  # the number of rows in each batch
         self._wait = wait
 
     def __len__(self) -> int:
         """The number of rows."""
-        return sum(batch.count for batch in self._batches)
+        return sum(self._sent.values())
 
     def done(self) -> bool:
         """True if all rows are acknowledged or have failed."""
-        return all(batch.done for batch in self._batches)
+        return all(batch.done for batch in self._sent)
 
     def result(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Wait until all are acknowledged, and return the number of rows by partition.
@@ -269,9 +269,9 @@ class Deliveries:
         if not self.done():
             self._wait(self.done, timeout_s)
         counts: dict[TopicPartition, int] = {}
-        for batch in self._batches:
+        for batch, rows in self._sent.items():
             if batch.error is not None:
                 batch.error_reported = True
                 raise batch.error
-            counts[batch.partition] = counts.get(batch.partition, 0) + batch.count
+            counts[batch.partition] = counts.get(batch.partition, 0) + rows
         return counts

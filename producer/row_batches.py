@@ -2,7 +2,10 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
 
 from kohort.common import TopicPartition
 from kohort.fastpath._encode import Body
@@ -18,12 +21,11 @@ if TYPE_CHECKING:
     from kohort.producer.producer_core import ProducerCore
 
 ROWS_AT_ONCE: Final = 1 << 16  # rows that are partitioned together
+Record = tuple[bytes | None, bytes | None, Headers | None, int | None, int | None]
 
 
 def named_partitions(batches: Iterable[Rows], topic: str, partition: object) -> set[int]:
     """The lowest and the highest partition that rows name; `partition` if that is not None."""
-    import pyarrow.compute as pc
-
     if partition is not None:
         return {partition_given(partition, topic) for _rows in batches}
     columns = (rows.source.column("partition") for rows in batches if rows.partitions is not None)
@@ -83,23 +85,28 @@ def _called(
     partitioner: Partitioner, topic: str, rows: Rows, count: int, otherwise: int, at: int, stop: int
 ) -> memoryview:
     """The partitions that a function chooses."""
-    values = column(rows, "value", at, stop)
-    keys = column(rows, "key", at, stop) if rows.keys is not None else [None] * len(values)
+    values = _column(rows, "value", at, stop)
+    keys = _column(rows, "key", at, stop) if rows.keys is not None else [None] * len(values)
     chosen = (called(partitioner, topic, key, value, count) for key, value in zip(keys, values, strict=True))
     return memoryview(array("i", (otherwise if one is None else one for one in chosen)))
 
 
-def column(rows: Rows, name: str, at: int = 0, stop: int | None = None) -> list[bytes | None]:
-    """Some rows of a column of keys or values."""
-    found = rows.source.column(name)[at:stop].to_pylist()
-    return [one.encode() if isinstance(one, str) else one for one in found]
-
-
-def headers_of(rows: Rows) -> Iterator[Headers | None]:
-    """The headers of each row."""
+def records_of(rows: Rows, partition: int | None) -> Iterator[Record]:
+    """Value, key, headers, partition and timestamp (ms) of each of some rows with headers."""
     assert rows.headers is not None
-    for pairs in rows.headers.to_pylist():
-        yield [(pair["key"], _bytes(pair["value"])) for pair in pairs] if pairs else None
+    keys = _column(rows, "key") if rows.keys is not None else repeat(None)
+    headers = (
+        [(pair["key"], _bytes(pair["value"])) for pair in pairs] if pairs else None
+        for pairs in rows.headers.to_pylist()
+    )
+    places = repeat(partition) if partition is not None or rows.partitions is None else rows.partitions
+    times = repeat(None) if rows.timestamps_ms is None else rows.timestamps_ms.cast("q")
+    return zip(_column(rows, "value"), keys, headers, places, times, strict=False)
+
+
+def _column(rows: Rows, name: str, at: int = 0, stop: int | None = None) -> list[bytes | None]:
+    """Some rows of a column of keys or values."""
+    return [_bytes(one) for one in rows.source.column(name)[at:stop].to_pylist()]
 
 
 def _bytes(value: Any) -> bytes | None:

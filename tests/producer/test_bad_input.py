@@ -244,6 +244,16 @@ def test_headers_are_a_map_or_a_list(producer: Producer, fake: FakeBroker, kind:
     assert found == [[("n", b"x"), ("n", None)], [], []]
 
 
+def test_rows_with_headers_are_counted_without_the_other_records_of_their_batch(fake: FakeBroker) -> None:
+    rows = pa.record_batch({"value": [b"x"], "headers": pa.array([[("n", b"x")]], NAMED)})
+    with Producer(fake.bootstrap, linger_ms=5_000) as producer:
+        producer.send("t", b"another", partition=0)
+        sent = producer.send_arrow("t", pa.Table.from_batches([rows, rows]), partition=0)
+        assert len(sent) == 2
+        producer.flush(LIMIT_S)
+        assert sent.result(LIMIT_S) == {TopicPartition("t", 0): 2}
+
+
 @pytest.mark.parametrize("partition", ["1", 1.0, True, 2**70, 2, -1])
 def test_a_wrong_partition_of_columns_is_refused(producer: Producer, partition: Any) -> None:
     for columns in ({"value": [b"x"]}, {"value": [b"x"], "headers": [[{"key": "n", "value": b"x"}]]}):

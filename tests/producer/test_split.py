@@ -71,7 +71,7 @@ def test_one_record_that_is_too_large_fails_alone() -> None:
     assert error.code == TOO_LARGE
     assert world.sent[39][0].result().offset == 38
     with pytest.raises(BrokerError):  # rows that were sent together
-        Deliveries([batch], world.core.accumulator.wait).result()
+        Deliveries({batch: batch.count}, world.core.accumulator.wait).result()
     assert world.core.accumulator.unraised() == (1, None), "the delivery has raised it"
 
 
