@@ -14,30 +14,23 @@ def overdue(_core: ProducerCore) -> OperationTimeout:
     return OperationTimeout("not settled in time", hint="it may still succeed")
 
 
-class Waiter:
-    """Waits outside of any lock. It does not keep the producer alive."""
+def wait(
+    handle: ClientHandle[ProducerCore],
+    reached: Callable[[], bool],
+    timeout_s: float | None,
+    late: Callable[[ProducerCore], OperationTimeout] = overdue,
+) -> None:
+    """Wait outside of any lock until `reached` returns true.
 
-    def __init__(self, handle: ClientHandle[ProducerCore]) -> None:
-        self._handle = handle
+    Raises the error that ended the producer, and the error that `late` makes after `timeout_s` seconds.
+    """
 
-    def __call__(
-        self,
-        reached: Callable[[], bool],
-        timeout_s: float | None,
-        late: Callable[[ProducerCore], OperationTimeout] = overdue,
-    ) -> None:
-        """Wait until `reached` returns true.
-
-        Raises the error that ended the producer, and the error that `late` makes after `timeout_s` seconds.
-        """
-        timeout_s = inf if timeout_s is None else seconds_given(timeout_s)
-        if self._handle.wait_for(lambda: self._reached(reached) or None, timeout_s) is None:
-            raise self._handle.read(late)
-
-    def _reached(self, reached: Callable[[], bool]) -> bool:
+    def look() -> bool | None:
         if reached():
             return True
-        fatal = self._handle.core.fatal
-        if fatal is not None:
+        if (fatal := handle.core.fatal) is not None:
             raise fatal
-        return False
+        return None
+
+    if handle.wait_for(look, inf if timeout_s is None else seconds_given(timeout_s)) is None:
+        raise handle.read(late)

@@ -27,7 +27,7 @@ from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.network.requests import ConnectionPurpose
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
-from kohort.producer.delivery_waiter import Waiter
+from kohort.producer.delivery_waiter import wait
 from kohort.producer.errors import ProducerClosed, TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer_base import ProducerBase
@@ -81,7 +81,7 @@ class Producer(ProducerBase):
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
         self._driver = driver = Driver(config, partial(ProducerCore, config))
         self._handle = ClientHandle(driver)
-        self._wait = Waiter(self._handle)
+        self._wait = partial(wait, self._handle)  # deliveries have it: it does not keep the producer alive
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
         driver.poll_added = driver.core.poll_added
