@@ -19,7 +19,7 @@ import crc32c
 from kohort.common.errors import WireError
 from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
 from kohort.protocol import membership, record_format
-from kohort.protocol.catalogue import API, Api
+from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
 from kohort.protocol.construct_codec import TAGS, Typed
 from kohort.protocol.construct_types import (
@@ -115,46 +115,41 @@ class DecompressedSource(FieldSource):
 
 def explain_request(frame: bytes) -> ExplainedPart:
     """Explain a request, with its length field in front. The header gives the API and the version of the body."""
-    root, stream = _root(frame)
-    try:
+
+    def walk(root: ExplainedPart, stream: FieldSource) -> None:
         head = bytes(frame[SIZE_BYTES : SIZE_BYTES + 4])
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API.get(key)
         if api is None:
             _fault(root, "request", f"API key {key} is unknown to kohort", SIZE_BYTES)
         root.name = f"{api.name} request v{version}"
-        if not api.versions[0] <= version <= api.versions[1]:
-            _fault(root, "header", f"{api.name} has versions {_range(api)}, not {version}", SIZE_BYTES + 2)
+        low, high = api.versions
+        if not low <= version <= high:
+            _fault(root, "header", f"{api.name} has versions {low}-{high}, not {version}", SIZE_BYTES + 2)
         header = Message.of(RequestHeader).reference(request_header_version(api.request, version))
         _member(root, "header", header.subcon, stream)
         _member(root, "body", api.request.reference(version).subcon, stream)
-        _nothing_left(root, stream)
-    except Stopped:
-        pass
-    _open_all_records(root)
-    return root
+
+    return _explained(frame, walk)
 
 
 def explain_response(frame: bytes, api_key: int | str, version: int) -> ExplainedPart:
     """Explain a response, with its length field in front. The caller gives the API and version."""
-    root, stream = _root(frame)
     api = API[api_key]
-    root.name = f"{api.name} response v{version}"
-    try:
+
+    def walk(root: ExplainedPart, stream: FieldSource) -> None:
+        root.name, spoken = f"{api.name} response v{version}", version
         header = Message.of(ResponseHeader).reference(response_header_version(api.response, version))
         _member(root, "header", header.subcon, stream)
         if api.name == "ApiVersions" and bytes(frame[stream.tell() : stream.tell() + 2]) == b"\0\x23":
-            version = 0
+            spoken = 0
             root.note = "a broker that does not support the version responds in version 0 (KIP-511)"
-        _member(root, "body", api.response.reference(version).subcon, stream)
-        _nothing_left(root, stream)
-    except Stopped:
-        pass
-    _open_all_records(root)
-    return root
+        _member(root, "body", api.response.reference(spoken).subcon, stream)
+
+    return _explained(frame, walk)
 
 
-def _root(frame: bytes) -> tuple[ExplainedPart, FieldSource]:
+def _explained(frame: bytes, walk: Callable[[ExplainedPart, FieldSource], None]) -> ExplainedPart:
     root = ExplainedPart("frame", "frame", 0, len(frame))
     stream = FieldSource(frame)
     size = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
@@ -162,22 +157,21 @@ def _root(frame: bytes) -> tuple[ExplainedPart, FieldSource]:
     if len(frame) < SIZE_BYTES or size != len(frame) - SIZE_BYTES:
         root.parts[-1].fault = f"{len(frame) - SIZE_BYTES} bytes follow the length"
     stream.seek(SIZE_BYTES)
-    return root, stream
-
-
-def _nothing_left(root: ExplainedPart, stream: FieldSource) -> None:
-    left = root.end - stream.tell()
-    if left > 0:
-        _fault(root, "rest", f"{left} unread bytes at the end", stream.tell())
+    try:
+        walk(root, stream)
+        if (left := root.end - stream.tell()) > 0:
+            _fault(root, "rest", f"{left} unread bytes at the end", stream.tell())
+    except Stopped:
+        pass
+    room = Room()
+    for part in [part for _, part in root.walk() if part.kind == "records" and part.value]:
+        _open_records(part, part.value, room)
+    return root
 
 
 def _fault(parent: ExplainedPart, name: str, reason: str, at: int) -> NoReturn:
     parent.parts.append(ExplainedPart(name, "fault", at, at, fault=reason))
     raise Stopped
-
-
-def _range(api: Api) -> str:
-    return f"{api.versions[0]}-{api.versions[1]}"
 
 
 # ---- the walk: one rule for each kind of subcon --------------------------------------------------------------------
@@ -306,13 +300,6 @@ def _open_subscription(part: ExplainedPart, data: bytes, beside: dict[str, Any])
 
 def _open_assignment(part: ExplainedPart, data: bytes, beside: dict[str, Any]) -> None:
     _open_embedded(Message.of(membership.Assignment), part, data)
-
-
-def _open_all_records(root: ExplainedPart) -> None:
-    """Expand the record batches of a frame."""
-    room = Room()
-    for part in [part for _, part in root.walk() if part.kind == "records" and part.value]:
-        _open_records(part, part.value, room)
 
 
 def _open_records(part: ExplainedPart, data: memoryview, room: Room) -> None:
