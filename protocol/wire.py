@@ -71,11 +71,6 @@ class WireConnection:
         self.headers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self._dead: WireError | None = None
 
-    @property
-    def open_requests(self) -> int:
-        """The number of open requests, whose responses have not arrived."""
-        return len(self.open)
-
     def send(self, api_key: int | str, version: int, value: Top | Mapping[str, object]) -> tuple[int, bytes]:
         """Return (correlation id, bytes to write). Raises WireError if the value does not fit the version.
 

@@ -380,7 +380,7 @@ def test_a_response_from_which_nothing_follows_leaves_the_connection_idle() -> N
     assert rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
     assert len(follower.offered) == 1
     assert (rig.connection.outgoing(), rig.connection.busy, rig.connection.deadline()) == ([], False, inf)
-    assert rig.connection.wire.open_requests == 0
+    assert len(rig.connection.wire.open) == 0
     rig.send()
     ((_key, version, later),) = rig.sent()
     assert later == correlation_id + 1

@@ -39,7 +39,7 @@ def test_a_request_is_framed_with_the_header_that_its_version_wants() -> None:
             request_api_key=12, request_api_version=version, correlation_id=correlation_id, client_id="me"
         )
         assert API["Heartbeat"].request.parse(body[at:], version) == HEARTBEAT
-    assert wire.open_requests == 2
+    assert len(wire.open) == 2
 
 
 def test_answers_find_their_requests_in_order_however_they_are_cut() -> None:
@@ -54,7 +54,7 @@ def test_answers_find_their_requests_in_order_however_they_are_cut() -> None:
         ReceivedResponse(first, 12, 4, HeartbeatResponse(error_code=27)),
         ReceivedResponse(second, 12, 0, HeartbeatResponse()),
     ]
-    assert wire.open_requests == 0
+    assert len(wire.open) == 0
 
 
 @pytest.mark.proves("B-03")
@@ -88,7 +88,7 @@ def test_a_frame_without_its_body_gives_no_partial_result(header_only: bytes) ->
     wire.send("Heartbeat", 4, HEARTBEAT)
     with pytest.raises(WireError, match="cut short"):
         wire.receive(frame(header_only))
-    assert wire.open_requests == 1
+    assert len(wire.open) == 1
 
 
 @pytest.mark.proves("B-02")
@@ -130,9 +130,9 @@ def test_produce_without_acks_does_not_wait() -> None:
     silent = ProduceRequest(acks=0, timeout_ms=1, topic_data=())
     wire.send("Produce", 3, silent)
     wire.send("Produce", 3, {"acks": 0, "timeout_ms": 1, "topic_data": ()})
-    assert wire.open_requests == 0
+    assert len(wire.open) == 0
     received, _ = wire.send("Produce", 3, silent._replace(acks=1))
-    assert wire.open_requests == 1
+    assert len(wire.open) == 1
     assert [each.correlation_id for each in wire.receive(respond(received, "Produce", 3, {"responses": ()}))] == [
         received
     ]
@@ -144,7 +144,7 @@ def test_a_request_that_cannot_be_built_opens_nothing() -> None:
         wire.send("Heartbeat", 4, {"group_id": "g"})
     with pytest.raises(UnsupportedVersion):
         wire.send("Heartbeat", 5, HEARTBEAT)
-    assert wire.open_requests == 0
+    assert len(wire.open) == 0
     assert wire.send("Heartbeat", 4, HEARTBEAT)[0] == 0
 
 
