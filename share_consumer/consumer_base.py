@@ -170,7 +170,7 @@ class ShareConsumerBase:
             raise TypeError(f"hold a batch that a poll returned, not {batch!r}")
         with self._enter():
             self._take_handed()
-            if not self._handle.call(lambda core: core.fetcher.hold(batch, self._driver.now())):
+            if not self._handle.call(lambda core: core.fetcher.hold(batch)):
                 raise not_acquired(batch)
 
     def pause(self) -> None:

@@ -206,7 +206,8 @@ class ShareFetcher:
     def _release_stale(self, session: ShareSession, now: float) -> tuple[UnsentRequest, ...]:
         """Open a session without records for the partitions of the lost one, and close it."""
         if session.is_open():
-            return self._acknowledge(session, session.released(), now, self._on_released)
+            # The response has nothing to settle: the broker has released the records, and closed the session for them.
+            return self._acknowledge(session, session.released(), now, lambda *_: session.emptied())
         known = {topic.id for topic in self._context.metadata.view.topics.values()}
         session.stale = frozenset(place for place in session.stale if place.topic_id in known)
         if not session.stale or now >= session.stale_until:
@@ -249,7 +250,7 @@ class ShareFetcher:
         """The age of a lock at which it is renewed."""
         return (self.lock_timeout_ms or 0) / 2000
 
-    def hold(self, batch: ShareRecords, now: float) -> bool:
+    def hold(self, batch: ShareRecords) -> bool:
         """Renew the locks of a batch until its records are acknowledged. Returns False if it has no open records."""
         if not self._has(batch) or not batch.session.alive or not batch.hold():
             return False
@@ -445,10 +446,6 @@ class ShareFetcher:
             batch.mark(one, SETTLED)
         lost = [one._replace(quiet=False) for one in held]
         self._report(batch.place, lost, _lock_lost(reason, self._at(batch.place)))
-
-    def _on_released(self, sent: Sent, _response: object, _now: float) -> None:
-        """The broker has released the stale records, and has closed the session that was opened for it."""
-        sent.session.emptied()
 
     def _on_fetched(self, sent: Sent, response: ShareFetchResponse, now: float) -> None:
         codes: dict[SharePartition, tuple[int, str | None]] = {}

@@ -4,6 +4,7 @@ A fault is a function that replaces parts for the length of a test, by pytest's 
 """
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 import pytest
@@ -55,9 +56,9 @@ def held_records_are_not_renewed(patch: pytest.MonkeyPatch) -> None:
     """Held records are believed to be locked, without a renewal."""
     hold = ShareFetcher.hold
 
-    def held(self: ShareFetcher, batch: ShareRecords, now: float) -> bool:
-        taken = hold(self, batch, now)
-        batch.held_until = batch.renew_at = now + 100.0
+    def held(self: ShareFetcher, batch: ShareRecords) -> bool:
+        taken = hold(self, batch)
+        batch.held_until = batch.renew_at = inf
         return taken
 
     patch.setattr(ShareFetcher, "hold", held)

@@ -107,7 +107,7 @@ class Member:
             case 3:
                 self._commit(now)
             case 4:
-                self._hold(now)
+                self._hold()
             case _:
                 self._acknowledge_held()
         self._outcomes()
@@ -160,12 +160,12 @@ class Member:
                 if chance.random() < 0.5:
                     self._note(batch, record, chance.choice((1, 1, 1, 2, 3, 4)))
 
-    def _hold(self, now: float) -> None:
+    def _hold(self) -> None:
         """Hold one batch over polls."""
         self.core.take(self._given())
         if self.have and not self.world.calms:
             batch = self.world.chance.choice(self.have)
-            if self.core.fetcher.hold(batch, now):
+            if self.core.fetcher.hold(batch):
                 self.unnoted -= {(batch.partition, record.offset) for record in batch}
                 self.have.remove(batch)
                 self.holding.append(batch)
