@@ -111,7 +111,7 @@ def list_offsets_request(
         timeout_ms=timeout_ms,
     )
 
-    return _since(least, request, "the broker does not support this special timestamp", api="ListOffsets")
+    return since(least, request, "the broker does not support this special timestamp", api="ListOffsets")
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
@@ -219,7 +219,7 @@ def offset_for_leader_epoch_request(lookups: Iterable[EpochLookup]) -> "Callable
     )
 
     why = "the broker supports OffsetForLeaderEpoch for other brokers only"
-    return _since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
+    return since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
 
 
 def epoch_ends(response: "OffsetForLeaderEpochResponse") -> dict[TopicPartition, tuple[int, int, int]]:
@@ -231,12 +231,14 @@ def epoch_ends(response: "OffsetForLeaderEpochResponse") -> dict[TopicPartition,
     }
 
 
-def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
+def since(
+    least: int, request: R, why: str, *, api: str, hint: str | None = None, **place: object
+) -> Callable[[int], R]:
     """The request by version: UnsupportedVersion below `least`."""
 
     def build(version: int) -> R:
         if version < least:
-            raise UnsupportedVersion(why, api=api, version=version, least=least)
+            raise UnsupportedVersion(why, hint=hint, api=api, version=version, least=least, **place)
         return request
 
     return build

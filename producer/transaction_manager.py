@@ -21,7 +21,7 @@ from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.network.offset_requests import Offsets, stored_at_once
+from kohort.network.offset_requests import Offsets, since, stored_at_once
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -504,7 +504,6 @@ class TransactionManager:
             return None
         where, part = coordinator.endpoint, order.parts[0]
         self._contents.groups.add(group.group_id)
-        commit = self._offset_commit(group, part)
 
         def committed(response: TxnOffsetCommitResponse, when: float) -> None:
             codes = {
@@ -516,19 +515,15 @@ class TransactionManager:
             if code or order not in self._orders or not self._leaves_out("TxnOffsetCommit", part, codes.keys()):
                 self._offsets_committed(order, code, where, when)
 
-        def made(version: int) -> TxnOffsetCommitRequest:
-            if version < FIRST_WITH_MEMBER and group.member_id:
-                # Without the member id, offsets of a member that has lost the partitions would be stored too.
-                raise UnsupportedVersion(
-                    "committing offsets in a transaction with member fencing requires broker 2.5 or newer (KIP-447)",
-                    hint="upgrade the broker to 2.5 or newer",
-                    api="TxnOffsetCommit",
-                    version=version,
-                    least=FIRST_WITH_MEMBER,
-                    group=group.group_id,
-                )
-            return commit
-
+        made = since(
+            # Without the member id, offsets of a member that has lost the partitions would be stored too.
+            FIRST_WITH_MEMBER if group.member_id else 0,
+            self._offset_commit(group, part),
+            "committing offsets in a transaction with member fencing requires broker 2.5 or newer (KIP-447)",
+            hint="upgrade the broker to 2.5 or newer",
+            api="TxnOffsetCommit",
+            group=group.group_id,
+        )
         return self._send("TxnOffsetCommit", made, committed, now, where)
 
     def _owe_group(self, group: str, now: float) -> UnsentRequest | None:
