@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextvars import copy_context
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
@@ -532,9 +531,7 @@ class AsyncProducer(ProducerBase):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
             await self.close()
             return

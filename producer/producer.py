@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
@@ -445,9 +444,7 @@ class Producer(ProducerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
             self.close()
             return
@@ -471,9 +468,7 @@ class _Block(Generic[P]):
         producer._block, producer._driver.core.transactions.unreported = block, None  # last, as in `begin`
         return producer
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         producer = self._producer
         producer._block = None
         if kind is not None:

@@ -6,7 +6,6 @@ Heartbeats do not depend on the event loop, because they run on the driver's thr
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from types import TracebackType
 from typing import Never, Self, TypeVar
 
 from kohort.network._guard import Visit
@@ -162,7 +161,5 @@ class AsyncShareConsumer(ShareConsumerBase):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()

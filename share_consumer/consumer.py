@@ -1,7 +1,6 @@
 """`ShareConsumer`: the blocking member of a share group."""
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Never, Self
 
 from kohort.network._guard import Visit
@@ -136,7 +135,5 @@ class ShareConsumer(ShareConsumerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
