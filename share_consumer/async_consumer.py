@@ -105,8 +105,8 @@ class AsyncShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             self._begin_commit()
-            self._check_committed(await self._wait_for(self._committed, self._driver.now() + seconds))
-            failures, handed = self._failed()
+            committed = await self._wait_for(self._committed, self._driver.now() + seconds)
+            failures, handed = self._failed(committed)
         except BaseException as problem:
             visit.leave()
             self._report("commit", problem)

@@ -99,8 +99,7 @@ class ShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             self._begin_commit()
-            self._check_committed(self._handle.wait_for(self._committed, seconds))
-            failures, handed = self._failed()
+            failures, handed = self._failed(self._handle.wait_for(self._committed, seconds))
         except BaseException as problem:
             visit.leave()
             self._report("commit", problem)

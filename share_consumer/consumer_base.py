@@ -261,18 +261,16 @@ class ShareConsumerBase:
         """True if every acknowledgement has an outcome, else None."""
         return None if self._driver.core.unsettled else True
 
-    def _failed(self) -> tuple[Failures, Handed]:
+    def _failed(self, committed: bool | None) -> tuple[Failures, Handed]:
         """The failures for a commit, and their form for the next call. They are kept until the caller has them."""
+        if committed is None:
+            raise OperationTimeout("no response in time", hint="call commit again", group=self._config.group)
         self._call_back()
         self._take_handed()  # of another task
         failed = self._handle.read(lambda core: list(core.fetcher.failures))
         if self._observer is not None:
             self._observer.committed(failed)
         return by_offset(failed), Handed(failures=failed)
-
-    def _check_committed(self, committed: bool | None) -> None:
-        if committed is None:
-            raise OperationTimeout("no response in time", hint="call commit again", group=self._config.group)
 
     def _begin_close(self, until: float) -> None:
         handed, now = self._door.handed, self._driver.now()

@@ -512,8 +512,7 @@ class ShareFetcher:
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and first:
             self._context.put_error(topic_error(self._at(place).topic, code))
         elif code == ErrorCode.CORRUPT_MESSAGE and first:
-            topic, partition = self._at(place)
-            self._context.put_error(BrokerError(code, api="ShareFetch", topic=topic, partition=partition))
+            self._context.put_error(BrokerError(code, api="ShareFetch", **self._at(place)._asdict()))
         else:
             self._context.metadata.request_update()
 
