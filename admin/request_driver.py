@@ -83,7 +83,7 @@ class RequestDriver:
         sent = self._handle.call(lambda core: [core.send(one, not_before, until) for one in requests])
         return [self._result(promise, one.api) for promise, one in zip(sent, requests, strict=True)]
 
-    def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
+    def one(self, api: str, request: Any) -> Any:
         """The response of any broker.
 
         A read-only request is sent to another broker if one cannot be reached. Any other request is sent only to
@@ -91,7 +91,7 @@ class RequestDriver:
         """
         if api not in READS:
             self._result(self._handle.call(AdminCore.has_metadata), "Metadata")
-        return self.all([AdminRequest(api, request, None, at_most)])[0]
+        return self.all([AdminRequest(api, request)])[0]
 
     def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
         """The response of a broker that may change the cluster.

@@ -372,9 +372,9 @@ class Tags(Subcon):
         return obj
 
 
-def _shown(value: object, limit: int = 60) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def subcon_of(name: str, *, flexible: bool, nullable: bool) -> Subcon:

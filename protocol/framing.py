@@ -11,6 +11,7 @@ from kohort.protocol.primitives import int16, int32, string
 from kohort.protocol.schema import Data, Top, field
 
 MAX_FRAME_BYTES = 128 * 1024 * 1024  # a Fetch response may exceed max_bytes by one batch, and this leaves room for it
+LEAST_HEADER_BYTES = 4  # a correlation id
 _API_VERSIONS = 18
 
 
@@ -56,12 +57,11 @@ class Unframer:
     """Cuts a byte stream into frames. It holds at most one incomplete frame.
 
     `push(data)` returns the frames that `data` completes, without their lengths. Raises WireError for a length below
-    `min_bytes` (the minimum of a header) or above `max_frame_bytes`. The stream cannot be used afterwards.
+    that of a header, or above `max_frame_bytes`. The stream cannot be used afterwards.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, min_bytes: int = 4) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self.min_bytes = min_bytes
         self.offset = 0  # offset of the next unread byte, counted from the start of the stream
         self._pending = bytearray()
         self._needed: int | None = None  # the current frame's size, once known
@@ -92,17 +92,15 @@ class Unframer:
         return self._needed is None and not self._pending
 
     def _judge(self, size: int) -> int:
-        if size < self.min_bytes:
-            raise WireError(f"a frame of {size} bytes; {self.min_bytes} is the minimum", offset=self.offset)
+        if size < LEAST_HEADER_BYTES:
+            raise WireError(f"a frame of {size} bytes; {LEAST_HEADER_BYTES} is the minimum", offset=self.offset)
         if size > self.max_frame_bytes:
-            hint = (
-                "use TLS (security_protocol), or the port of a Kafka listener"
-                if size > 1 << 30 or size >> 24 in (0x15, 0x16, 0x48)
-                else None
-            )
+            is_other_protocol = size > 1 << 30 or size >> 24 in (0x15, 0x16, 0x48)  # TLS or HTTP
             raise WireError(
                 f"a frame of {size} bytes; the limit is {self.max_frame_bytes}",
                 offset=self.offset,
-                hint=hint or "raise max_frame_bytes if such responses are expected",
+                hint="use TLS (security_protocol), or the port of a Kafka listener"
+                if is_other_protocol
+                else "raise max_frame_bytes if such responses are expected",
             )
         return size
