@@ -512,12 +512,10 @@ class Sender:
             self._accumulator.close_lane(lane)
         while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
             batch = lane.queue[0]
-            topic, partition = batch.partition
             error = DeliveryTimeout(
                 f"not acknowledged within {self._context.config.delivery_timeout_ms} ms",
                 hint="is the partition's leader there, with enough replicas in sync, and is no quota exceeded?",
-                topic=topic,
-                partition=partition,
+                **batch.partition._asdict(),
                 sent=batch.sequence >= 0,
             )
             self._accumulator.settle(lane, batch, error)
@@ -568,13 +566,11 @@ def _at_once(compress: Callable[[], Body], done: Callable[[Body], None]) -> None
 
 def refusal(batch: ProducerBatch, response: PartitionProduceResponse) -> KohortError:
     """The error of a rejected batch for its caller."""
-    topic, partition = batch.partition
+    place = batch.partition._asdict()
     if response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return AuthorizationFailed(
-            "not allowed to write to the topic", hint="grant WRITE on it", topic=topic, partition=partition
-        )
+        return AuthorizationFailed("not allowed to write to the topic", hint="grant WRITE on it", **place)
     wrong = "; ".join(
         f"record {one.batch_index}: {one.batch_index_error_message}" for one in response.record_errors[:3]
     )
     text = "; ".join(part for part in (response.error_message, wrong) if part) or None
-    return BrokerError(response.error_code, text, api="Produce", topic=topic, partition=partition)
+    return BrokerError(response.error_code, text, api="Produce", **place)

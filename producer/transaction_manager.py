@@ -318,9 +318,8 @@ class TransactionManager:
 
     def lost_count(self, lane: PartitionQueue, code: int) -> None:
         """Handle a broker that does not know the sequence of a partition."""
-        topic, partition = lane.partition
         if self.transactional_id is not None:
-            self.failed(BrokerError(code, api="Produce", topic=topic, partition=partition))
+            self.failed(BrokerError(code, api="Produce", **lane.partition._asdict()))
         else:
             log.warning("%s: %s, going on under a new epoch", lane.partition, BrokerError(code).name)
             lane.rewrite = True
@@ -491,7 +490,7 @@ class TransactionManager:
                 self._contents.wanted -= wanted
                 return
             place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
-            self._went_well("AddPartitionsToTxn", code, when, topic=place.topic, partition=place.partition)
+            self._went_well("AddPartitionsToTxn", code, when, **place._asdict())
 
         return self._send("AddPartitionsToTxn", request, responded, now)
 
@@ -703,8 +702,7 @@ class TransactionManager:
         """True if a response has no result for a partition. The transaction has failed then."""
         left_out = min((one for one in requested if one not in found), default=None)
         if left_out is not None:
-            topic, partition = left_out
-            self.failed(KohortError(f"the {api} response lacks a partition", api=api, topic=topic, partition=partition))
+            self.failed(KohortError(f"the {api} response lacks a partition", api=api, **left_out._asdict()))
         return left_out is not None
 
     def _class(self, api: str, error: BrokerError) -> TransactionErrorClass:
