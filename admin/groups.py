@@ -1,8 +1,9 @@
 """Lists, describes and deletes groups, and removes members."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.request_driver import RequestDriver, first_of
@@ -18,6 +19,7 @@ from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.membership import Subscription, parse_subscription, read_assignment
 from kohort.protocol.schema import first_version
 
+T = TypeVar("T")
 CONSUMER: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 ANOTHER_KIND: Final = frozenset(
@@ -210,13 +212,13 @@ def _describe_classic_group(driver: RequestDriver, group: str) -> GroupDescripti
 
 
 def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
-    reported = _reported(bytes(member.member_metadata), protocol_type)
+    reported = _parsed(bytes(member.member_metadata), protocol_type, parse_subscription, Subscription(topics=()))
     return MemberDescription(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host.lstrip("/"),
-        owned=_assigned(bytes(member.member_assignment), protocol_type),
+        owned=_parsed(bytes(member.member_assignment), protocol_type, read_assignment, frozenset()),
         topics=reported.topics,
         rack=reported.rack_id,
         kept=frozenset(TopicPartition(one.topic, n) for one in reported.owned_partitions for n in one.partitions),
@@ -294,24 +296,12 @@ def _named_partitions(assignment: Any) -> frozenset[TopicPartition]:
     )
 
 
-def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
-    """The assignment of a classic member; empty for other kinds of groups or invalid data."""
-    if protocol_type != CONSUMER or not data:
-        return frozenset()
-    try:
-        return read_assignment(data)
-    except WireError:
-        return frozenset()
-
-
-def _reported(data: bytes, protocol_type: str) -> Subscription:
-    """The subscription of a classic member; empty for other kinds of groups or invalid data."""
+def _parsed(data: bytes, protocol_type: str, parse: Callable[[bytes], T], otherwise: T) -> T:
+    """The data of a classic member; `otherwise` for other kinds of groups, and for none or invalid data."""
     if protocol_type == CONSUMER and data:
-        try:
-            return parse_subscription(data)
-        except WireError:
-            pass
-    return Subscription(topics=())
+        with suppress(WireError):
+            return parse(data)
+    return otherwise
 
 
 def _members_by_client(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
