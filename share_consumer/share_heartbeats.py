@@ -18,7 +18,7 @@ from kohort.network.requests import (
 )
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.share_consumer.share_context import ShareContext
-from kohort.share_consumer.share_member import LEAVE_PATIENCE_S, ShareMember, ShareMemberSettings, unsupported
+from kohort.share_consumer.share_member import LEAVE_PATIENCE_S, ShareMember, unsupported
 from kohort.share_consumer.states import ShareState
 
 
@@ -26,13 +26,8 @@ class ShareHeartbeats:
     """The member, and the requests that it sends. Used under the driver's lock."""
 
     def __init__(self, context: ShareContext) -> None:
-        config = context.config
         self._context = context
-        self.member = ShareMember(
-            ShareMemberSettings(config.group, context.member_id, config.rack, config.max_poll_interval_ms / 1000),
-            context.backoff,
-            context.chance,
-        )
+        self.member = ShareMember(context.config, context.member_id, context.backoff, context.chance)
         self._lost_since = NEVER  # the time (monotonic s) since when the coordinator is not known
         self.coordinators = CoordinatorFinder(
             context.send_to_any, context.request_s, context.backoff, context.chance, self._refused

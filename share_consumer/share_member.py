@@ -7,7 +7,7 @@ carries the topics and the rack again, and the response to it carries the assign
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from kohort.common import KohortError
@@ -17,6 +17,7 @@ from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer.errors import ShareGroupsUnsupported
+from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.states import TRANSITIONS, ShareState, ShareTrigger
 
 JOIN, LEAVE = 0, -1
@@ -50,20 +51,18 @@ ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
 }
 
 
-class ShareMemberSettings(NamedTuple):
-    """The settings that the machine needs. `member_id` is made by the client and kept through every rejoin."""
-
-    group: str
-    member_id: str
-    rack: str | None
-    max_poll_interval_s: float
-
-
 class ShareMember:
-    """See the module. `chance` returns random numbers in [0, 1)."""
+    """See the module. `chance` returns random numbers in [0, 1).
 
-    def __init__(self, settings: ShareMemberSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
-        self.settings = settings
+    `member_id` is made by the client and kept through every rejoin.
+    """
+
+    def __init__(
+        self, config: ShareConsumerConfig, member_id: str, backoff: Backoff, chance: Callable[[], float]
+    ) -> None:
+        self.member_id = member_id
+        self._config = config
+        self._max_poll_interval_s = config.max_poll_interval_ms / 1000
         self.state = ShareState.OUT
         self.epoch = JOIN
         self.assignment: Assignment = {}
@@ -120,7 +119,7 @@ class ShareMember:
     def next_request(self, now: float) -> tuple[int, ShareGroupHeartbeatRequest] | None:
         """The heartbeat that is due, with the serial number for its outcome; None if none is due."""
         in_group = self.state in (ShareState.JOINING, ShareState.STABLE)
-        if in_group and now >= self._polled_at + self.settings.max_poll_interval_s:
+        if in_group and now >= self._polled_at + self._max_poll_interval_s:
             self._leave_at = 0.0 if self.state is ShareState.STABLE or self._in_flight else None
             self._in_flight = False
             self.assignment = {}
@@ -138,10 +137,10 @@ class ShareMember:
         self._serial += 1
         self._in_flight = True
         request = ShareGroupHeartbeatRequest(
-            group_id=self.settings.group,
-            member_id=self.settings.member_id,
+            group_id=self._config.group,
+            member_id=self.member_id,
             member_epoch=epoch,
-            rack_id=self.settings.rack if whole else None,
+            rack_id=self._config.rack if whole else None,
             subscribed_topic_names=tuple(sorted(self.topics)) if whole else None,
         )
         return self._serial, request
@@ -154,7 +153,7 @@ class ShareMember:
             return self._leave_at
         if self.state not in (ShareState.JOINING, ShareState.STABLE):
             return None
-        stalled_at = self._polled_at + self.settings.max_poll_interval_s
+        stalled_at = self._polled_at + self._max_poll_interval_s
         return stalled_at if self._in_flight else min(self._due_at(), stalled_at)
 
     def _due_at(self) -> float:
@@ -252,10 +251,10 @@ class ShareMember:
             case HeartbeatAction.RETRY:
                 self._again(now)
             case HeartbeatAction.REPORT:
-                self.error = heartbeat_error(response, self.settings.group)
+                self.error = heartbeat_error(response, self._config.group)
                 self._again(now)
             case HeartbeatAction.FAIL:
-                self.fail(heartbeat_error(response, self.settings.group))
+                self.fail(heartbeat_error(response, self._config.group))
         return False
 
     def _again(self, now: float) -> None:

@@ -6,7 +6,8 @@ from uuid import UUID
 from kohort.network.backoff import Backoff
 from kohort.protocol.apis.consumer_group_heartbeat import Assignment, TopicPartitions
 from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from kohort.share_consumer.share_member import ShareMember, ShareMemberSettings
+from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_member import ShareMember
 
 TOPIC = UUID(int=7)
 
@@ -16,8 +17,9 @@ class Hand:
 
     def __init__(self, *, rack: str | None = "r1", max_poll_interval_s: float = 300.0) -> None:
         self.now = 100.0
-        settings = ShareMemberSettings("jobs", "member-1", rack, max_poll_interval_s)
-        self.member = ShareMember(settings, Backoff(100, 1000, 0.0), lambda: 0.5)
+        interval_ms = int(max_poll_interval_s * 1000)
+        config = ShareConsumerConfig.of(bootstrap="h:1", group="jobs", rack=rack, max_poll_interval_ms=interval_ms)
+        self.member = ShareMember(config, "member-1", Backoff(100, 1000, 0.0), lambda: 0.5)
 
     def subscribe(self, *topics: str) -> None:
         self.member.subscribe(frozenset(topics), self.now)

@@ -499,7 +499,7 @@ class ShareWorld:
         """A record is acquired: the last owner does not believe that it holds it."""
         owner = self.owner.get(place)
         for member in self.members if owner is not None else ():
-            if owner is not None and member.core.heartbeats.member.settings.member_id == owner.member_id:
+            if owner is not None and member.core.heartbeats.member.member_id == owner.member_id:
                 for batch in member.holding:
                     if batch.partition == place[0] and batch.session.alive and batch.session.node == owner.node:
                         held = any(one.first_offset <= place[1] <= one.last_offset for one in batch.held())
@@ -509,7 +509,7 @@ class ShareWorld:
         """A poll returns a record."""
         self.deliveries += 1
         member_id, deadline, count = self.acquired[place]
-        if member_id == member.core.heartbeats.member.settings.member_id and count == batch.delivery_count:
+        if member_id == member.core.heartbeats.member.member_id and count == batch.delivery_count:
             assert self.clock.now < deadline, f"W3: the lock of {place} has expired"
         else:
             assert batch.lock_until > self.clock.now, f"W3: the lock of {place} belongs to another member"
