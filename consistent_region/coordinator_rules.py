@@ -279,11 +279,16 @@ def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
 
 
 def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
-    """Set the initial offsets of partitions. Existing ones are kept (I7)."""
+    """Set the initial offsets of partitions. Existing ones are kept (I7).
+
+    New ones end a barrier under way. They are in no contribution of members that do not know the assignment yet.
+    """
     _known(record, ticket)
     for partition, position in positions.items():
         if position.offset < 0:
             raise ValueError(f"an initial offset is not negative: {partition} -> {position.offset}")
+    if positions.keys() - record.initial.keys():
+        record = _abandon(record)
     initial: Mapping[TopicPartition, RegionPosition] = {**positions, **record.initial}
     return replace(record, initial=MappingProxyType(dict(sorted(initial.items()))))
 

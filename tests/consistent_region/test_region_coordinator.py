@@ -246,7 +246,7 @@ def test_a_member_whose_task_was_taken_late_is_waited_for_until_all_partitions_h
     assert barrier.members == ("a", "b")
 
 
-@pytest.mark.parametrize("how", ["generation", "relaunch", "reset", "deregister"])
+@pytest.mark.parametrize("how", ["generation", "relaunch", "reset", "deregister", "added"])
 @pytest.mark.proves("I8")
 def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
     two = Two(world)
@@ -259,6 +259,8 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
         two.c.register("a")
     elif how == "reset":
         two.c.request_reset(two.a, 0, "x", forced=True, generation=5)
+    elif how == "added":  # by a member that the group has given it to already
+        two.c.put_initial(two.a, at(p2=0))
     else:
         two.c.deregister(two.a)
     with pytest.raises(BarrierOver):
