@@ -10,7 +10,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.coordinator_client import CommitFailed, Consumer, WakeupError
 from kohort.fastpath import RecordColumns
-from kohort.network.arguments import callback_given, check_returned, function_given
+from kohort.network.arguments import callback_given, check_returned, function_given, name_given, names_given
 from kohort.network.backoff import Backoff
 from kohort.network.errors import ConfigError, OperationTimeout
 from kohort.producer import Producer, TransactionAborted
@@ -63,7 +63,7 @@ class Transform:
     `settings`: those of connections and security. `consumer` and `producer`: other settings of these clients.
 
     Raises TypeError for a handler that cannot be called, and for a coroutine function, which it would not await. Raises
-    ConfigError for a setting that it sets itself.
+    TypeError and ValueError for names that are none, and ConfigError for a setting that it sets itself.
     """
 
     def __init__(
@@ -84,7 +84,11 @@ class Transform:
             raise ConfigError(f"a transform sets {min(fixed)} itself", hint="leave it out", setting=min(fixed))
         function_given(handler, "handler")
         callback_given(on_retry, "on_retry")
-        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        name_given(group, "group")
+        name_given(name, "name")
+        self._topics = names_given([topics] if isinstance(topics, str) else topics, "topics")
+        if not self._topics:
+            raise ValueError("topics has no name: a transform reads at least one topic")
         self._handler = handler
         self._on_retry = on_retry or (lambda _error, _failures: None)
         self._reads: dict[str, Any] = {

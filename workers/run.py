@@ -68,11 +68,13 @@ def run(
     `dead_letter`, a share consumer rejects it, and for a Consumer the run ends with HandlerFailed.
 
     Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
-    commits, and for a group with a dead-letter topic of its own (KIP-1191). Raises TypeError for a coroutine function
-    as `handler`, or a coroutine that it returns, which only `run_async` awaits. With `processes`, also for a handler
-    that no process can import.
+    commits, for a group with a dead-letter topic of its own (KIP-1191), and for a `dead_letter` that the consumer
+    reads. Raises TypeError for a coroutine function as `handler`, or a coroutine that it returns, which only
+    `run_async` awaits. With `processes`, also for a handler that no process can import.
     """
-    check_arguments(consumer, (Consumer, ShareConsumer), handler, retry, concurrency, max_held)
+    check_arguments(
+        consumer, (Consumer, ShareConsumer), handler, retry, concurrency, max_held, stop_timeout_s, dead_letter
+    )
     function_given(handler, "handler")
     if processes:
         from kohort.workers.handler_processes import check_handler

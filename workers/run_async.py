@@ -46,7 +46,16 @@ async def run_async(
     order. SIGTERM stops all runs of the main thread. Raises the errors of `run`, and TypeError for a handler that
     returns nothing to await.
     """
-    check_arguments(consumer, (AsyncConsumer, AsyncShareConsumer), handler, retry, concurrency, max_held)
+    check_arguments(
+        consumer,
+        (AsyncConsumer, AsyncShareConsumer),
+        handler,
+        retry,
+        concurrency,
+        max_held,
+        stop_timeout_s,
+        dead_letter,
+    )
     turn = await asyncio.to_thread(turn_of, consumer, dead_letter)
     stop = stop or asyncio.Event()
     async with AsyncExitStack() as stack:

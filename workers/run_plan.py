@@ -31,6 +31,8 @@ def check_arguments(
     retry: Retry,
     concurrency: int,
     max_held: int,
+    stop_timeout_s: float,
+    dead_letter: str | None,
 ) -> None:
     """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds.
 
@@ -50,6 +52,8 @@ def check_arguments(
         raise ValueError(f"attempts is 1 or more, delays and factor are 0 or more, not {retry!r}")
     if concurrency < 1 or max_held < 1:
         raise ValueError(f"concurrency and max_held are 1 or more, not {concurrency} and {max_held}")
+    if not stop_timeout_s >= 0:
+        raise ValueError(f"stop_timeout_s is 0 or more, not {stop_timeout_s}")
     if consumer.config.group is None:
         raise ConfigError("workers commit offsets of a group", hint='Consumer(..., group="...")', setting="group")
     if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:
@@ -57,6 +61,13 @@ def check_arguments(
             "workers commit by themselves, and automatic commits would pass records that are not done",
             hint="leave enable_auto_commit out",
             setting="enable_auto_commit",
+        )
+    if dead_letter is not None and _reads(consumer, dead_letter):
+        raise ConfigError(
+            f"the consumer reads the topic of its dead letters, so that a record that always fails comes again: "
+            f"{dead_letter}",
+            hint="subscribe to other topics only",
+            setting="dead_letter",
         )
 
 
@@ -89,6 +100,15 @@ def keyed_jobs(consumer: ConsumerBase, dead_letter: str | None) -> KeyedJobs:
         with Admin(**shared_settings(consumer.config)) as admin:
             _exists(admin, dead_letter)
     return KeyedJobs()
+
+
+def _reads(consumer: AnyConsumer, topic: str) -> bool:
+    """True if the consumer reads the topic. Unknown for a pattern of the coordinator, and False then."""
+    if isinstance(consumer, ShareConsumerBase):
+        return topic in consumer.subscription
+    if (subscription := consumer.subscription) is None:
+        return any(one.topic == topic for one in consumer.assignment)
+    return subscription.broker_pattern is None and subscription.matches(topic)
 
 
 def _exists(admin: Admin, topic: str | None) -> None:

@@ -318,6 +318,14 @@ def test_what_cannot_be_called_or_is_not_awaited_is_refused(given: dict[str, Any
         Transform("b:1", group="g", name="n", topics=["words"], **{"handler": shout, **given})
 
 
+@pytest.mark.parametrize(
+    "given", [{"group": None}, {"group": ""}, {"name": 5}, {"name": ""}, {"topics": 5}, {"topics": []}, {"topics": [5]}]
+)
+def test_names_that_are_none_are_refused_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(given))):
+        Transform("b:1", **{"group": "g", "name": "n", "topics": ["words"], "handler": shout, **given})
+
+
 def test_a_coroutine_that_a_handler_returns_is_an_error_and_its_records_are_not_committed(fake: FakeBroker) -> None:
     with Life(fake, handler=lambda *given: awaited(*given)) as life:
         life.ended()

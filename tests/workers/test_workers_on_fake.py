@@ -392,6 +392,10 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             run(consumer, print, dead_letter=DEAD)
     with consumer_of(fake, enable_auto_commit=True) as auto, pytest.raises(ConfigError, match="commit"):
         run(auto, print)
+    no_times: tuple[Any, ...] = ("30", math.nan, -1.0)
+    for no_time in no_times:
+        with consumer_of(fake) as keyed, pytest.raises((TypeError, ValueError)):
+            run(keyed, print, stop_timeout_s=no_time, stop=stopped)
     with Consumer(fake.bootstrap) as alone:
         alone.assign([P0])
         with pytest.raises(ConfigError, match="offsets of a group"):
@@ -400,6 +404,29 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             asyncio.run(run_async(alone, awaited))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is of Consumer or ShareConsumer, not of NoneType"):
         run(None, print)  # type: ignore[arg-type]
+
+
+def test_a_dead_letter_topic_that_the_run_reads_is_refused(fake: FakeBroker) -> None:
+    """A record that always fails would come again for ever."""
+    stopped = threading.Event()
+    stopped.set()
+    with ShareConsumer(fake.bootstrap, group=GROUP) as both:
+        both.subscribe([TOPIC, DEAD])
+        with pytest.raises(ConfigError, match="the consumer reads the topic of its dead letters"):
+            run(both, print, dead_letter=DEAD, stop=stopped)
+    with Consumer(fake.bootstrap, group=GROUP) as reader:
+        ways: tuple[Callable[[], object], ...] = (
+            lambda: reader.subscribe([TOPIC, DEAD]),
+            lambda: reader.subscribe(pattern="work.*"),
+            lambda: reader.assign([P0, TopicPartition(DEAD, 0)]),
+        )
+        for subscribe in ways:
+            subscribe()
+            with pytest.raises(ConfigError, match="the consumer reads the topic of its dead letters"):
+                run(reader, print, dead_letter=DEAD, stop=stopped)
+            reader.unsubscribe()
+        reader.subscribe(pattern="wor[k]")
+        run(reader, print, dead_letter=DEAD, stop=stopped)
 
 
 # ---------------------------------------------------------------------------------------------- consumers
