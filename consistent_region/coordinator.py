@@ -23,7 +23,8 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.manifest import Block, Manifest, StateReference, TaskSnapshot, TaskState, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
-from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S, check_positive, check_whole
+from kohort.consistent_region.setting_checks import check_implements, check_positive, check_whole
+from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S
 from kohort.consistent_region.store import Key, Store, StoreTransaction
 from kohort.consistent_region.tasks import TaskId
 
@@ -103,6 +104,7 @@ class RegionCoordinator:
     _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_implements("coordinator", self.store, Store, "coordinator")
         for name in ("checkpoint_timeout_s", "lease_s"):
             check_positive(name, getattr(self, name))
         for name in ("max_consecutive_resets", "kept_checkpoints"):

@@ -61,6 +61,9 @@ class TransactionalSink(Protocol):
 
     The methods with which the handler collects effects are the sink's own.
 
+    A method `release_tasks(tasks)` is optional. It is called with tasks that have left the member, after their last
+    commit.
+
     Two attributes are optional, and count as 0 if they are missing. `refused_total`: the number of dead letters.
     `latest_term`: the latest term of an owner of its lineage that the last `take` found in the target. A region
     notices by it that its store was lost.

@@ -19,7 +19,6 @@ KEPT_SNAPSHOTS: Final = 4
 MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own
 _CHUNK: Final = 1 << 20
 _OF_ONE_OWNER: Final = "owner-" + "[0-9a-f]" * 32
-_BEFORE_OWNERS: Final = ("files", "copying", "restoring", "old")
 _MARK: Final = "owned"
 
 
@@ -39,14 +38,14 @@ class FileState:
     """
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
-        self._folder = Path(folder).absolute()  # a handler may change the working directory
+        self.folder = Path(folder).absolute()  # a handler may change the working directory
         self.kept = kept
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)
         self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Only what is here before this owner. A former one that goes on must not remove the files of this one.
-        self._former = [*self._folder.glob(_OF_ONE_OWNER), *(self._folder / name for name in _BEFORE_OWNERS)]
-        self._own = self._folder / f"owner-{uuid.uuid4().hex}"
+        self._former = list(self.folder.glob(_OF_ONE_OWNER))
+        self._own = self.folder / f"owner-{uuid.uuid4().hex}"
         self.files.mkdir(parents=True)
         self._mark.touch()
 
@@ -58,7 +57,7 @@ class FileState:
     def snapshot(self, offsets: Positions) -> bytes:
         """Copy the files. Returns the name of the copy with the listing of its files.
 
-        Raises ConfigurationError for a link to a folder, a pipe or a socket, and OSError.
+        Raises ConfigurationError for a link to a folder, a pipe, a socket, or a name that is not UTF-8, and OSError.
         """
         self.files.stat()  # `rglob` finds nothing in a folder that is gone, as in an empty one
         while True:
@@ -92,7 +91,7 @@ class FileState:
             raise ResetFailedError("the snapshot names no files: its name is not the hash of its listing")
         source = self._snapshots / name
         if not source.is_dir():
-            raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self._folder)
+            raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self.folder)
         if not _has(listed(source), listing):
             raise ResetFailedError("the copy that the checkpoint names is not what it was", folder=source)
         self._drop_former()  # a full disk may lack the room for both
@@ -136,7 +135,7 @@ class FileState:
 
     @property
     def _snapshots(self) -> Path:
-        return self._folder / "snapshots"
+        return self.folder / "snapshots"
 
     @property
     def _mark(self) -> Path:
@@ -166,6 +165,10 @@ class FileState:
         target.mkdir(parents=True)  # a later owner may have removed all of this one
         for path in sorted(source.rglob("*")):
             there = target / path.relative_to(source)
+            if not _is_text(path.name):
+                raise ConfigurationError(
+                    "in a FileState, a name of a file is UTF-8", hint="rename the file", path=ascii(str(path))
+                )
             if path.is_dir():
                 if path.is_symlink():
                     # `rglob` does not follow it. Its files would be missing after a restore, without an error.
@@ -220,6 +223,15 @@ def listed(folder: Path) -> dict[str, list[object]]:
 def _has(found: dict[str, list[object]], listing: dict[str, list[object]]) -> bool:
     """True if a copy is that of a listing. Listings of older versions lack empty folders."""
     return found == {**{name: one for name, one in found.items() if name.endswith("/")}, **listing}
+
+
+def _is_text(name: str) -> bool:
+    """True if JSON can hold the name. That of another encoding has lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sync(path: Path) -> None:

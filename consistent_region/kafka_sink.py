@@ -12,9 +12,11 @@ from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, ResetFailedError
+from kohort.consistent_region.setting_checks import given_as
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
+from kohort.network.arguments import name_given
 from kohort.network.backoff import Backoff
 from kohort.network.errors import CommitFailed, OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -76,8 +78,15 @@ class KafkaSink:
     def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
         if "transactional_id" in settings:
             raise ConfigurationError("a sink's transactional id is its own", setting="transactional_id")
-        if not topic:
-            raise ConfigurationError("a sink writes to a topic", setting="topic")
+        given_as(name_given, topic, "topic")
+        if dead_letter_topic is not None:
+            given_as(name_given, dead_letter_topic, "dead_letter_topic")
+        if dead_letter_topic == topic:
+            raise ConfigurationError(
+                "the dead_letter_topic is another topic than that of the refused records",
+                hint="give it a higher max.message.bytes",
+                setting="dead_letter_topic",
+            )
         # Here, and not at the first commit, whose effects would be owed.
         ProducerConfig.of(bootstrap=bootstrap, transactional_id="kohort-sink", **settings)
         self._bootstrap = bootstrap
@@ -154,6 +163,12 @@ class KafkaSink:
         """Forget the collected records of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
+
+    def release_tasks(self, tasks: Collection[TaskId]) -> None:
+        """Close the producers of tasks that have left. Raises no error."""
+        for task in tasks:
+            with suppress(KohortError):  # the next owner of the task fences it
+                self._drop(task)
 
     def close(self) -> None:
         """Close the producers of all tasks. Raises the errors of `Producer.close`."""

@@ -1,12 +1,14 @@
 """ConsistentRegion: state over a consumer group in which every record counts exactly once."""
 
 import inspect
+import re
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 from kohort.common.log_context import logger
@@ -22,14 +24,13 @@ from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_driver import Handler, RegionDriver
 from kohort.consistent_region.region_history import HistoryEntry, RegionHistory
 from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.setting_checks import check_implements, check_positive, check_whole, given_as
 from kohort.consistent_region.settings import (
     CHECKPOINT_TIMEOUT_S,
     MAX_POLL_RECORDS,
     CommitPoint,
     OnCommitFailure,
     RegionSettings,
-    check_positive,
-    check_whole,
 )
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
@@ -42,7 +43,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.network.arguments import callback_given, function_given, name_given
+from kohort.network.arguments import callback_given, function_given, name_given, names_given
 from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
 from kohort.network.settings_table import checked
@@ -122,34 +123,28 @@ class ConsistentRegion:
         **settings: Any,
     ) -> None:
         name = member or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        checks: tuple[tuple[Callable[[Any, str], object], Any, str], ...] = (
-            (name_given, region_id, "region_id"),
-            (name_given, group, "group"),
-            (name_given, name, "member"),
-            (function_given, handler, "handler"),
-            (callback_given, migrate, "migrate"),
-            (callback_given, on_moment, "on_moment"),
-        )
-        for check, given, setting in checks:
-            try:
-                check(given, setting)
-            except (TypeError, ValueError) as wrong:
-                raise ConfigurationError(str(wrong), setting=setting) from None
+        for given, setting in ((region_id, "region_id"), (group, "group"), (name, "member")):
+            given_as(name_given, given, setting)
+        given_as(function_given, handler, "handler")
+        given_as(callback_given, migrate, "migrate")
+        given_as(callback_given, on_moment, "on_moment")
         if (topics is None) == (pattern is None):
             raise ConfigurationError("a region reads topics or a pattern, and not both", setting="topics")
-        if isinstance(topics, str):
-            raise ConfigurationError("topics are a list of names", hint=f"[{topics!r}]", setting="topics")
         if on_data_loss not in ("raise", "earliest"):
             raise ConfigurationError(f"unknown on_data_loss {on_data_loss!r}", setting="on_data_loss")
         self._start = StartPosition(start_position) if isinstance(start_position, str) else start_position  # type: ignore[arg-type]
         if not isinstance(self._start, StartPosition):
             raise ConfigurationError(f"no start position: {start_position!r}", setting="start_position")
-        self._topics = None if topics is None else tuple(topics)
+        self._topics = None if topics is None else given_as(names_given, topics, "topics")
         if self._topics == ():
             raise ConfigurationError("a region reads at least one topic", setting="topics")
+        if pattern is not None and not isinstance(pattern, str | re.Pattern):
+            raise ConfigurationError(f"pattern is a regular expression, not {pattern!r}", setting="pattern")
         self._pattern = pattern
         rule = tasks if tasks is not None else "number" if pattern is None else "topic"
         task_map = TaskMap.of(rule)
+        for topic in self._topics or ():
+            task_map.task_of(TopicPartition(topic, 0))  # raises its error here, and not at the first assignment
         check_whole("state_version", state_version)
         if batch_records is not None:
             check_whole("batch_records", batch_records)
@@ -424,16 +419,28 @@ def maker(state: Callable[..., StateHandle], kept_checkpoints: int) -> MakeState
             setting="state",
         )
 
+    tasks_of: dict[Path, TaskId] = {}
+
     def make(task: TaskId) -> StateHandle:
         made = state(task) if takes else state()
-        if isinstance(made, FileState) and made.kept <= kept_checkpoints:
-            # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the later
-            # checkpoints.
-            raise ConfigurationError(
-                f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
-                hint=f"FileState(..., kept={kept_checkpoints + 1})",
-                setting="kept_checkpoints",
-            )
+        check_implements("the state that state= makes", made, StateHandle, "state")
+        if isinstance(made, FileState):
+            if made.kept <= kept_checkpoints:
+                # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the
+                # later checkpoints.
+                raise ConfigurationError(
+                    f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
+                    hint=f"FileState(..., kept={kept_checkpoints + 1})",
+                    setting="kept_checkpoints",
+                )
+            if (other := tasks_of.setdefault(made.folder, task)) != task:
+                # Each would remove the files of the other, as those of a former owner.
+                raise ConfigurationError(
+                    f"two tasks, {other} and {task}, have a FileState in one folder",
+                    hint='state=lambda task: FileState(f"data/{task}")',
+                    setting="state",
+                    folder=made.folder,
+                )
         return made
 
     return make

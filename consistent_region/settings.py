@@ -1,9 +1,10 @@
 """Settings of a region member."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.setting_checks import check_positive
 from kohort.consistent_region.triggers import Periodic, Trigger
 
 CommitPoint = Literal["checkpoint_complete", "drain"]
@@ -12,21 +13,6 @@ MAX_POLL_RECORDS = 5_000
 QUEUE_POLLS = 10
 CHECKPOINT_TIMEOUT_S = 60.0
 EVERY_FIVE_SECONDS = Periodic(5.0)
-LARGEST: Final = 1 << 53
-"""Above any sensible setting. A record with a larger number could be stored, and not be read again."""
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise ConfigurationError unless the value is positive and finite, as a stored record and a consumer require."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
-        raise ConfigurationError(f"{name} must be more than 0 and less than {LARGEST}, not {value!r}", setting=name)
-
-
-def check_whole(name: str, value: int) -> None:
-    """Raise ConfigurationError unless the value is a whole number of 1 or more, as a stored record requires."""
-    check_positive(name, value)
-    if not isinstance(value, int):
-        raise ConfigurationError(f"{name} must be a whole number, not {value!r}", setting=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

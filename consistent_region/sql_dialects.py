@@ -15,7 +15,8 @@ _IDLE_S: Final = 10  # shorter, so that an owner that stands still does not end 
 # and transactions that lost against others.
 _PASSING: Final = ("08", "25P03", "53300", "57P01", "57P02", "57P03", "57P05", "40001", "40P01")
 
-_OF_DATA: Final = ("22", "23")  # data exceptions, and violated constraints
+_OF_STATEMENTS: Final = ("22", "23", "42601")  # data exceptions, violated constraints, and syntax errors
+_SYNTAX: Final = ("syntax error", "incomplete input", "unrecognized token")
 
 
 class Dialect(Protocol):
@@ -29,6 +30,10 @@ class Dialect(Protocol):
     """The first statement of a transaction that makes tables."""
     row_lock: str
     """At the end of a SELECT, has others wait for its rows."""
+
+    def located(self, url: str) -> str:
+        """The URL with an absolute path."""
+        ...
 
     def connect(self, url: str) -> Any:
         """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
@@ -51,7 +56,8 @@ class Dialect(Protocol):
         ...
 
     def refuses(self, error: Exception) -> bool:
-        """True for an error of a statement's data: a constraint, or a value that its column cannot hold."""
+        """True for an error that no set-up cures: a constraint, a value that its column cannot hold, wrong syntax, or a
+        wrong number of values."""
         ...
 
     def statements(self, script: str) -> list[str]:
@@ -74,14 +80,17 @@ class _Sqlite:
     setup: tuple[str, ...] = ()
     row_lock = ""
 
+    def located(self, url: str) -> str:
+        return f"sqlite:///{os.path.abspath(url.removeprefix('sqlite:///'))}"
+
     def connect(self, url: str) -> sqlite3.Connection:
         path = url.removeprefix("sqlite:///")
         connection = sqlite3.connect(
             path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False, factory=_SqliteConnection
         )
         connection.execute("PRAGMA synchronous=FULL")
-        connection.path = os.path.abspath(path)
-        connection.file = file_at(connection.path)
+        connection.path = path
+        connection.file = file_at(path)
         return connection
 
     def prepare(self, connection: "_SqliteConnection", patience_s: float) -> None:
@@ -96,7 +105,9 @@ class _Sqlite:
         return False  # the driver waits for locks by itself, and a file has no server that restarts
 
     def refuses(self, error: Exception) -> bool:
-        return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)
+        if isinstance(error, sqlite3.OperationalError):  # its code does not differ from that of a missing table
+            return any(text in str(error) for text in _SYNTAX)
+        return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError)
 
     def statements(self, script: str) -> list[str]:
         statements, begun = [], ""
@@ -121,6 +132,9 @@ class _Postgres:
     setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
     row_lock = " FOR UPDATE"
 
+    def located(self, url: str) -> str:
+        return url
+
     def connect(self, url: str) -> Any:
         _psycopg()
         from kohort.consistent_region.postgres_session import PostgresSession
@@ -143,7 +157,10 @@ class _Postgres:
         return str(state).startswith(_PASSING)
 
     def refuses(self, error: Exception) -> bool:
-        return str(getattr(error, "sqlstate", None)).startswith(_OF_DATA)
+        state = getattr(error, "sqlstate", None)
+        if state is None:  # psycopg's own error: the number of values is not that of the placeholders
+            return isinstance(error, _psycopg().ProgrammingError)
+        return str(state).startswith(_OF_STATEMENTS)
 
     def statements(self, script: str) -> list[str]:
         return [script] if script.strip() else []
@@ -160,6 +177,8 @@ _BY_SCHEME: Final = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTG
 
 def dialect_of(url: str) -> Dialect:
     """Of `sqlite:///PATH` and `postgresql://...`. Raises ConfigurationError for another URL."""
+    if not isinstance(url, str):
+        raise ConfigurationError(f"the url of a database is text, not {type(url).__name__}", setting="url")
     found = _BY_SCHEME.get(url.partition(":")[0])
     # SQLite would take an empty path, too: for a database that ends with its connection.
     if found is None or (found is SQLITE and url.removeprefix("sqlite:///") in ("", ":memory:", url)):

@@ -12,15 +12,15 @@ from kohort.common.foreign_text import parsed_json
 from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, SinkUnavailable
-from kohort.consistent_region.settings import check_positive
+from kohort.consistent_region.setting_checks import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 
 log = logger("kohort.region")
 
-# A statement with wrong data would end each next owner of its task as well. A missing table is an error of the set-up:
-# it ends the member, and its statements are sound.
+# A statement that is wrong in itself would end each next owner of its task as well, also with a mended handler. A
+# missing table is an error of the set-up: it ends the member, and its statements are sound.
 OnRefused = Literal["raise", "dead_letters"]
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
@@ -53,10 +53,10 @@ class SqlSink:
     30 s longer than that is given up, except by those of `schema`.
 
     `on_refused`: the reaction to a statement that the database refuses for its data, such as a violated constraint.
-    With "raise" the member ends, and so does each next owner of the task, until the database accepts the statement.
-    With "dead_letters" the statement becomes a row of `kohort_dead_letters` in the same transaction, with its values
-    and the cause, and the others are carried out. A constraint that is checked at the end of a transaction always
-    raises. `refused_total` counts such rows.
+    Wrong syntax and a wrong number of values count as such. With "raise" the member ends, and so does each next owner
+    of the task, until the database accepts the statement. With "dead_letters" the statement becomes a row of
+    `kohort_dead_letters` in the same transaction, with its values and the cause, and the others are carried out. A
+    constraint that is checked at the end of a transaction always raises. `refused_total` counts such rows.
 
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
     RegionError from the driver's error, and SinkUnavailable if the database does not respond. It raises FencedError if
@@ -82,8 +82,10 @@ class SqlSink:
         self._retry_timeout_s = retry_timeout_s
         self._patience_s = retry_timeout_s
         self._on_refused = on_refused
-        self._url = url
         self._dialect = dialect_of(url)
+        self._url = self._dialect.located(url)  # a handler may change the working directory
+        if not isinstance(schema, str):
+            raise ConfigurationError(f"schema is text, not {type(schema).__name__}", setting="schema")
         self._schema = schema
         self._collected: dict[TaskId, list[tuple[str, list[Any]]]] = {}
         self._selected: list[tuple[str, list[Any]]] = []

@@ -15,16 +15,17 @@ from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.incremental import IncrementalState, StateCut
 from kohort.consistent_region.manifest import Block, StateReference, TaskState
 from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.setting_checks import check_implements, given_as
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import Witness
+from kohort.network.arguments import names_given
 
 log = logger("kohort.region")
 
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]
 Load = Callable[[StateReference], bytes]
-_SINK_METHODS: Final = [name for name, part in vars(TransactionalSink).items() if callable(part) and name[0] != "_"]
 _RESERVED: Final[dict[int, object]] = {}  # by the id of a sink
 
 
@@ -104,14 +105,13 @@ class TaskStates:
         self.version = version
         self._make = make
         self._migrate = migrate
-        given = sinks or {}
+        given = {} if sinks is None else sinks
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f"sinks have names: {{'out': sink}}, not {given!r}", setting="sinks")
         self._sinks = {name: sink for name, sink in given.items() if sink is not None}
+        given_as(names_given, given, "sinks")  # a checkpoint has them as text
         for name, sink in self._sinks.items():
-            lacks = [method for method in _SINK_METHODS if not callable(getattr(sink, method, None))]
-            if lacks:
-                raise ConfigurationError(
-                    f"the sink {name!r} lacks methods of a TransactionalSink: {', '.join(lacks)}", setting="sinks"
-                )
+            check_implements(f"the sink {name!r}", sink, TransactionalSink, "sinks")
         self._given_up = given.keys() - self._sinks.keys()
         self._selected: TaskId | None = None
         self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
@@ -206,10 +206,14 @@ class TaskStates:
 
     def keep(self, tasks: Collection[TaskId]) -> None:
         """Drop the states and effects of all other tasks."""
-        for task in self.states.keys() - set(tasks):
+        gone = self.states.keys() - set(tasks)
+        for task in gone:
             self._forget(task)
             self._snapshot_bytes.pop(task, None)
             del self.states[task]
+        for sink in self._sinks.values():
+            if gone and (release := getattr(sink, "release_tasks", None)) is not None:
+                release(gone)
 
     @property
     def arriving(self) -> Collection[TaskId]:
@@ -303,7 +307,7 @@ class TaskStates:
     def _state_of(self, task: TaskId) -> StateHandle:
         if task not in self.states:
             made = self._make(task)
-            if made is next(iter(self.states.values()), None):
+            if any(made is other for other in self.states.values()):
                 raise ConfigurationError(
                     "state= returned the state of another task", hint="make a new one for each task", setting="state"
                 )

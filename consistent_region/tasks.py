@@ -11,6 +11,8 @@ from typing import Final
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition, grouped
 from kohort.consistent_region.errors import ConfigurationError, NotCopartitionedError
+from kohort.consistent_region.setting_checks import given_as
+from kohort.network.arguments import name_given, names_given
 
 TaskRule = str | Mapping[str, Sequence[str]]
 RULES: Final = ("number", "topic")
@@ -49,19 +51,20 @@ class TaskMap:
             return cls(None)
         if rule == "topic":
             return cls({})
-        if isinstance(rule, str) or not rule:
+        if not isinstance(rule, Mapping) or not rule:
             raise ConfigurationError(
                 f"unknown tasks {rule!r}", hint='"number", "topic", or the topics of each label', setting="tasks"
             )
         labels: dict[str, str] = {}
         for label, topics in rule.items():
-            if not label or "/" in label or isinstance(topics, str) or not topics:
+            names = given_as(names_given, topics, "tasks")
+            if "/" in given_as(name_given, label, "tasks") or not names:
                 raise ConfigurationError(
                     f"the label {label!r} of tasks has no list of topics, or is no label",
                     hint='tasks={"sales": ["orders", "payments"]}',
                     setting="tasks",
                 )
-            for topic in topics:
+            for topic in names:
                 if labels.setdefault(topic, label) != label:
                     raise ConfigurationError("a topic has two labels of tasks", topic=topic, setting="tasks")
         return cls(labels)

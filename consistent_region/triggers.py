@@ -2,21 +2,20 @@
 
 from dataclasses import dataclass
 
-from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.setting_checks import check_positive, check_whole
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
     """Begins a checkpoint the given seconds after the last was complete. The first member to find it due begins it.
 
-    Raises ConfigurationError if `seconds` is not above 0.
+    Raises ConfigurationError unless `seconds` is a positive, finite number.
     """
 
     seconds: float
 
     def __post_init__(self) -> None:
-        if not self.seconds > 0:
-            raise ConfigurationError(f"a period is longer than nothing: {self.seconds} s", setting="trigger")
+        check_positive("seconds", self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,7 @@ class OperatorDriven:
     records: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.records, bool) or not isinstance(self.records, int) or self.records < 1:
-            raise ConfigurationError(f"records must be a whole number, not {self.records!r}", setting="trigger")
+        check_whole("records", self.records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,15 +111,15 @@ def test_a_former_owner_that_goes_on_changes_no_file_of_the_next_one(tmp_path: P
 
 @pytest.mark.parametrize("restored", [True, False])
 def test_the_next_owner_removes_what_former_ones_left(tmp_path: Path, restored: bool) -> None:
-    for name in ("files", "copying", "restoring", "old"):  # of older versions
+    of_others = {"files", "old", "owner-of-another-program"}
+    for name in of_others:
         (tmp_path / name).mkdir()
     former = FileState(tmp_path)
     fill(former, 1)
     snapshot = former.snapshot({})
-    (tmp_path / "owner-of-another-program").mkdir()
     owner = FileState(tmp_path)
     owner.restore(snapshot, {}) if restored else owner.reset_initial()
-    left = {"snapshots", "owner-of-another-program", owner.files.parent.name}
+    left = {"snapshots", *of_others, owner.files.parent.name}
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
@@ -257,6 +257,13 @@ def test_a_link_to_a_folder_is_refused_and_files_behind_other_links_are_copied(t
     with pytest.raises(ConfigurationError, match="link to a folder") as raised:
         state.snapshot({})
     assert raised.value.place["path"] == state.files / "link"
+
+
+def test_a_name_that_no_checkpoint_can_hold_is_refused(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    (state.files / os.fsdecode(b"caf\xe9.txt")).write_text("of a program with another encoding")
+    with pytest.raises(ConfigurationError, match="a name of a file is UTF-8"):
+        state.snapshot({})
 
 
 def test_copies_are_their_owners_alone(tmp_path: Path) -> None:

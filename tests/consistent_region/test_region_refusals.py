@@ -81,6 +81,34 @@ def test_refused_statements_become_dead_letters_and_the_others_are_carried_out_o
 
 
 @pytest.mark.proves("CR-90")
+@pytest.mark.parametrize("places", [0, 2])
+def test_a_statement_that_is_wrong_in_itself_is_refused(url: str, places: int) -> None:
+    """No set-up cures it, and a mended handler does not replace what is owed."""
+    first = paying(url)
+    first.execute("INSRT INTO paid VALUES (5)")
+    first.execute("INSERT INTO paid VALUES (" + ", ".join([first._dialect.mark] * places) + ")", ("e",))
+    owed = due(first)
+    with pytest.raises(RegionError, match="rejected the transaction"):
+        first.commit(owed, AT)
+    first.close()
+    second = opened(SqlSink(url, schema=PAID, on_refused="dead_letters"))
+    second.commit(owed, AT)
+    assert rows(url, "SELECT name, amount FROM paid ORDER BY name") == [("a", 1), ("b", 2), ("d", 4)]
+    assert second.refused_total == 4
+    second.close()
+
+
+def test_the_error_of_a_statement_that_is_wrong_in_itself_has_the_cure(url: str) -> None:
+    for wrong, values in (("INSRT INTO paid VALUES (5)", ()), ("INSERT INTO paid VALUES (5, 5)", ("e",))):
+        sink = opened(SqlSink(url, schema=PAID))
+        sink.execute(wrong, values)
+        with pytest.raises(RegionError, match="rejected the transaction") as raised:
+            sink.commit(due(sink), AT)
+        assert "dead_letters" in str(raised.value.hint)
+        sink.close()
+
+
+@pytest.mark.proves("CR-90")
 def test_an_error_of_the_set_up_makes_no_dead_letters(url: str) -> None:
     sink = paying(url, on_refused="dead_letters")
     sink.execute("INSERT INTO nowhere VALUES (1)")
@@ -91,7 +119,8 @@ def test_an_error_of_the_set_up_makes_no_dead_letters(url: str) -> None:
 
 
 def test_only_errors_of_data_are_refusals() -> None:
-    for state, refuses in (("23505", True), ("22003", True), ("42P01", False), ("57P01", False)):
+    states = (("23505", True), ("22003", True), ("42601", True), ("42P01", False), ("57P01", False))
+    for state, refuses in states:
         assert POSTGRES.refuses(psycopg.errors.lookup(state)()) is refuses
     assert not POSTGRES.refuses(psycopg.OperationalError("gone"))
     assert SQLITE.refuses(sqlite3.IntegrityError("x"))

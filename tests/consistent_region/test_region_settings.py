@@ -13,7 +13,17 @@ import pytest
 
 from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.cli.main import main
-from kohort.consistent_region import DictState, FileState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
+from kohort.consistent_region import (
+    DictState,
+    FileState,
+    Manual,
+    MemoryStore,
+    OperatorDriven,
+    Periodic,
+    SqliteState,
+    SqlSink,
+    StartPosition,
+)
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     ConfigurationError,
@@ -56,6 +66,10 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"topics": None},
         {"topics": []},
         {"topics": "t"},
+        {"topics": 5},
+        {"topics": [5]},
+        {"topics": [""]},
+        {"topics": None, "pattern": 5},
         {"pattern": "t.*"},
         {"commit_point": "now"},
         {"on_commit_failure": "ignore"},
@@ -73,6 +87,9 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"lease_s": math.nan},
         {"coordinator": "postgres://x"},
         {"coordinator": "sqlite:///"},
+        {"coordinator": None},
+        {"coordinator": Path("x.db")},
+        {"coordinator": MemoryStore},
         {"auto_offset_reset": "latest"},
         {"protocol": "consumer"},
         {"protocol": "consumer", "hand_over": True},
@@ -89,6 +106,12 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"tasks": {"a/b": ["t"]}},
         {"tasks": {"a": "t"}},
         {"tasks": {"a": ["t"], "b": ["t"]}},
+        {"tasks": 5},
+        {"tasks": ["t"]},
+        {"tasks": {5: ["t"]}},
+        {"tasks": {"a": 5}},
+        {"tasks": {"a": ["t", 5]}},
+        {"tasks": {"a": ["u"]}},
         {"state_version": 0},
         {"state_version": 1.5},
         {"state_version": True},
@@ -102,6 +125,12 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"member": 5},
         {"member": "\ud800"},
         {"sinks": {"out": "sqlite:///x.db"}},
+        {"sinks": {"out": SqlSink}},
+        {"sinks": {5: None}},
+        {"sinks": {"": None}},
+        {"sinks": {"\ud800": None}},
+        {"sinks": ["out"]},
+        {"sinks": 5},
         {"trigger": 5.0},
         {"trigger": Periodic},
         {"start_position": 5},
@@ -157,6 +186,19 @@ def test_what_makes_the_state_of_a_task_is_a_class_or_a_function(tmp_path: Path)
     for wrong in wrongs:
         with pytest.raises(ConfigurationError, match="state="):
             region(state=wrong)
+    no_states: tuple[Any, ...] = (dict, lambda: None, lambda: DictState)
+    for no_state in no_states:
+        with pytest.raises(ConfigurationError, match="the state that state= makes"):
+            made(no_state)
+
+
+def test_two_tasks_have_no_folder_in_common(tmp_path: Path) -> None:
+    """Each would remove the files of the other, as those of a former owner."""
+    make = maker(lambda: FileState(tmp_path), 3)
+    make(TaskId("", 0))
+    make(TaskId("", 0))
+    with pytest.raises(ConfigurationError, match="have a FileState in one folder"):
+        make(TaskId("", 1))
 
 
 def test_two_processes_with_default_settings_have_names_of_their_own() -> None:
@@ -199,8 +241,10 @@ def test_what_names_no_task_is_no_task(text: str) -> None:
 
 @pytest.mark.proves("CR-05")
 def test_triggers_and_times_are_checked_where_they_are_written() -> None:
-    with pytest.raises(ConfigurationError):
-        Periodic(0)
+    no_periods: tuple[Any, ...] = (0, -5.0, "5", None, True, math.nan)
+    for no_period in no_periods:
+        with pytest.raises(ConfigurationError):
+            Periodic(no_period)
     wrongs: tuple[Any, ...] = (0, 1.5, True)
     for wrong in wrongs:
         with pytest.raises(ConfigurationError):

@@ -1280,6 +1280,38 @@ def test_a_snapshot_and_effects_that_are_no_bytes_are_refused(wrong: object, mon
         effects.snapshot(positions(1))
 
 
+def test_a_relative_path_of_a_database_is_that_of_its_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that changed the directory would write to another file after the next error."""
+    monkeypatch.chdir(tmp_path)
+    sink = SqlSink("sqlite:///out.db", schema=SCHEMA)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    opened(sink).execute("INSERT INTO seen VALUES (1)")
+    sink.commit(due(sink), AT)
+    sink.close()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_task_that_leaves_takes_its_producer_along() -> None:
+    """A member that runs for long would have open files for each task that it ever had."""
+    t1 = TaskId("", 1)
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out")
+        states = TaskStates(lambda _task: DictState(), {"out": sink})
+        states.open(place())
+        states.fence([T0, t1], TaskTerm(LINEAGE, 1))
+        states.start({T0: TaskStart({}), t1: TaskStart({})}, LINEAGE, no_blocks)
+        for task in (T0, t1):
+            states.select(task)
+            sink.send(b"value")
+        states.take_cut({T0: positions(1), t1: positions(1)})
+        states.completed(AT)
+        assert sink._producers.keys() == {T0, t1}
+        states.keep([t1])
+        assert sink._producers.keys() == {t1}
+        states.close()
+
+
 def test_a_sink_belongs_to_one_member_under_one_name(tmp_path: Path) -> None:
     """The handlers of two members would collect into each other's tasks."""
     shared = SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA)
@@ -1310,8 +1342,18 @@ def test_what_cannot_work_is_refused_at_once() -> None:
             KafkaSink("localhost:1", "t", **wrong)
     with pytest.raises(ConfigurationError, match="transactional id"):
         KafkaSink("localhost:1", "t", transactional_id="mine")
-    with pytest.raises(ConfigurationError, match="a topic"):
-        KafkaSink("localhost:1", "")
+    no_topics: tuple[Any, ...] = ("", None, 5, "\ud800")
+    for no_topic in no_topics:  # the first commit would end each owner of the task
+        with pytest.raises(ConfigurationError, match="topic"):
+            KafkaSink("localhost:1", no_topic)
+        with pytest.raises(ConfigurationError, match="dead_letter_topic"):
+            KafkaSink("localhost:1", "t", dead_letter_topic=no_topic if no_topic is not None else "t")
+    no_urls: tuple[Any, ...] = (None, Path("x.db"))
+    for no_url in no_urls:
+        with pytest.raises(ConfigurationError, match="url"):
+            SqlSink(no_url)
+    with pytest.raises(ConfigurationError, match="schema"):
+        SqlSink("sqlite:///x.db", schema=None)  # type: ignore[arg-type]
     wrong_places: tuple[dict[str, Any], ...] = ({"partition": -2}, {"timestamp_ms": -2})
     for wrong_place in wrong_places:  # in a checkpoint they would end each next owner
         with pytest.raises(ValueError, match="is not negative: -2"):

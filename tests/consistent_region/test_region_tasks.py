@@ -211,9 +211,10 @@ def test_a_task_without_records_has_the_contents_that_its_state_was_made_with() 
     assert dict(state) == {"total": 5}
 
 
-def test_two_tasks_with_one_state_are_refused() -> None:
+@pytest.mark.parametrize("alone", [0, 1])
+def test_two_tasks_with_one_state_are_refused(alone: int) -> None:
     """Each of their snapshots would have the records of both."""
     one = DictState()
-    states = TaskStates(lambda _task: one)
+    states = TaskStates(lambda task: one if task.number >= alone else DictState())
     with pytest.raises(ConfigurationError, match="state of another task"):
-        states.start({TaskId("", number): TaskStart({}) for number in range(2)}, "5f", no_blocks)
+        states.start({TaskId("", number): TaskStart({}) for number in range(alone + 2)}, "5f", no_blocks)
