@@ -299,7 +299,7 @@ class TaskStates:
             self._snapshot_bytes[task] = cut.size_bytes
             cut.completed()
             state = self.states[task]
-            if isinstance(state, CheckpointListener):
+            if isinstance(state, CheckpointListener) and callable(state.completed):  # and no field of the state's own
                 state.completed()
 
     # --- inner

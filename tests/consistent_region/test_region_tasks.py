@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort import TopicPartition
-from kohort.consistent_region import DictState, SqlSink, TaskId
+from kohort.consistent_region import DictState, SqlSink, TaskId, Witness
 from kohort.consistent_region.coordinator import TaskStart
 from kohort.consistent_region.errors import ConfigurationError
 from kohort.consistent_region.manifest import StateReference, TaskState
@@ -218,3 +218,14 @@ def test_two_tasks_with_one_state_are_refused(alone: int) -> None:
     states = TaskStates(lambda task: one if task.number >= alone else DictState())
     with pytest.raises(ConfigurationError, match="state of another task"):
         states.start({TaskId("", number): TaskStart({}) for number in range(alone + 2)}, "5f", no_blocks)
+
+
+def test_a_field_with_the_name_of_the_callback_is_no_callback() -> None:
+    class Counting(DictState):
+        completed = 0
+
+    task, states = TaskId("", 0), TaskStates(lambda _task: Counting())
+    states.start({task: TaskStart({})}, "5f", no_blocks)
+    states.take_cut({task: {}})
+    states.completed(Witness("5f", 1))
+    assert states.metrics()["state_bytes"] == len("{}")
