@@ -42,8 +42,14 @@ class RecordSlice(Protocol):
     def __getitem__(self, place: slice) -> "RecordSlice": ...
 
 
+class Event:
+    """The base of all events."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Event):
     """The coordinator registered the member. `relaunched`: it had registered this name before, or has a checkpoint."""
 
     view: MembershipView
@@ -51,19 +57,19 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSubscribed:
+class RegionSubscribed(Event):
     """The consumer has its subscription."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsRevoked:
+class PartitionsRevoked(Event):
     """The group revokes partitions. The member owns them until this event is handled."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsAssigned:
+class PartitionsAssigned(Event):
     """The group assigned `partitions` to the member (all of them, because assignment is EAGER).
 
     `view` is the coordinator's response to the report, None if the call failed. `starts` are the offsets of the newest
@@ -77,7 +83,7 @@ class PartitionsAssigned:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(Event):
     """The group took `partitions`, and others stay (assignment is COOPERATIVE). `view` is the coordinator's response to
     the positions that were read up to, None if the call failed or was refused."""
 
@@ -87,7 +93,7 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class StateTaken:
+class StateTaken(Event):
     """The group assigned `partitions` to the member: all of them, including those that stayed (assignment is
     COOPERATIVE).
 
@@ -104,21 +110,21 @@ class StateTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksStarted:
+class TasksStarted(Event):
     """The states of arriving tasks are read. `starts`: where their partitions were sought to."""
 
     starts: Positions
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsLost:
+class PartitionsLost(Event):
     """The partitions are lost. Another member may own them already."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsPolled:
+class RecordsPolled(Event):
     """A poll ended, with these records, in log order for each partition. No slice is empty."""
 
     slices: Sequence[RecordSlice]
@@ -133,7 +139,7 @@ class PollTrouble(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PollFailed:
+class PollFailed(Event):
     """A poll raised `error`."""
 
     trouble: PollTrouble
@@ -141,14 +147,14 @@ class PollFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Event):
     """The coordinator's response to Look or BeginCheckpoint."""
 
     view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
-class ResetGranted:
+class ResetGranted(Event):
     """The response to RequestReset. `view.epoch` has grown, unless another member requested the reset of this
     generation."""
 
@@ -156,7 +162,7 @@ class ResetGranted:
 
 
 @dataclass(frozen=True, slots=True)
-class WentBack:
+class WentBack(Event):
     """GoBack is done: state restored, partitions sought. `starts`: where those that are assigned were sought to."""
 
     view: MembershipView
@@ -164,7 +170,7 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionsRead:
+class PositionsRead(Event):
     """The consumer's positions before a cut. They may be behind records that no handler gets, such as the ends of
     transactions."""
 
@@ -172,92 +178,64 @@ class PositionsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class CutTaken:
+class CutTaken(Event):
     """TakeCut is done."""
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotsWritten:
+class SnapshotsWritten(Event):
     """All snapshots of the cut are written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contributed:
+class Contributed(Event):
     """Contribute is done."""
 
     view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
-class Dispossessed:
+class Dispossessed(Event):
     """Contribute was refused, for a `reason` that makes the member's states void."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorFailed:
+class CoordinatorFailed(Event):
     """The coordinator did not respond to the request. Nothing was written."""
 
     error: KohortError
 
 
 @dataclass(frozen=True, slots=True)
-class Reregistered:
+class Reregistered(Event):
     """The coordinator's store was lost, and the member registered again. `view`: the coordinator's new view."""
 
     view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
-class RegionCommitSettled:
+class RegionCommitSettled(Event):
     """The group's commit is complete. `error` is None if the offsets were stored."""
 
     error: KohortError | None
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryLow:
+class MemoryLow(Event):
     """Reports if the process is short of memory."""
 
     low: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
+class Broke(Event):
     """Something that no reset cures (the handler raised, the checkpoint cannot be read, data is gone)."""
 
     error: KohortError
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Event):
     """The user requests a stop."""
-
-
-Event = (
-    Registered
-    | RegionSubscribed
-    | PartitionsRevoked
-    | PartitionsAssigned
-    | HandedOver
-    | StateTaken
-    | TasksStarted
-    | PartitionsLost
-    | RecordsPolled
-    | PollFailed
-    | Looked
-    | ResetGranted
-    | WentBack
-    | PositionsRead
-    | CutTaken
-    | SnapshotsWritten
-    | Contributed
-    | Dispossessed
-    | CoordinatorFailed
-    | Reregistered
-    | RegionCommitSettled
-    | MemoryLow
-    | Broke
-    | StopRequested
-)
