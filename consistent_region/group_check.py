@@ -9,12 +9,12 @@ task may have several owners, or topics of one set different numbers of partitio
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError, SplitTaskError, StrangerError, UnreadError
 from kohort.consistent_region.tasks import TaskId, TaskMap
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 
 LOOK_AFTER_S = 1.0
 LOOK_AGAIN_S = 5.0
@@ -23,31 +23,20 @@ MOST_NAMED = 10
 PERSISTENT_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
 
 
-class GroupMemberInfo(Protocol):
-    """One member, as `kohort.Consumer.group_members` returns it."""
-
-    @property
-    def member_id(self) -> str: ...
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def assignment(self) -> frozenset[TopicPartition] | None: ...
-
-
 def client_id(given: str, region: str, member: str) -> str:
     """Return the client id of a region's member; `given` is the user's client id."""
     return f"{given}/{region}/{member}"
 
 
-def strangers(mates: Iterable[GroupMemberInfo], region: str, members: Collection[str]) -> list[GroupMemberInfo]:
+def strangers(
+    mates: Iterable[GroupMemberDescription], region: str, members: Collection[str]
+) -> list[GroupMemberDescription]:
     """Return the group members that are not members of the region."""
     known = tuple(client_id("", region, name) for name in members)
     return [one for one in mates if not one.client_id.endswith(known)]
 
 
-def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+def unread(mates: Collection[GroupMemberDescription], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
     """Return the partitions of `begun` that no member owns; none while members or assignments are not all known."""
     known = [one.assignment for one in mates if one.assignment is not None]
     if not mates or len(known) < len(mates):
@@ -55,7 +44,7 @@ def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]
     return frozenset(begun).difference(*known)
 
 
-def split(mates: Collection[GroupMemberInfo], task_map: TaskMap) -> dict[TaskId, list[str]]:
+def split(mates: Collection[GroupMemberDescription], task_map: TaskMap) -> dict[TaskId, list[str]]:
     """Return the tasks whose partitions several members own, with these members."""
     owners: dict[TaskId, set[str]] = {}
     for one in mates:
@@ -77,7 +66,7 @@ class GroupCheck:
         self,
         region: str,
         group: str,
-        mates: Callable[[float], Iterable[GroupMemberInfo]],
+        mates: Callable[[float], Iterable[GroupMemberDescription]],
         members: Callable[[], Collection[str]],
         begun: Callable[[], Collection[TopicPartition]],
         task_map: TaskMap,
@@ -124,7 +113,9 @@ class GroupCheck:
         self._due_at = now + LOOK_AGAIN_S
         return None
 
-    def _wrong(self, mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> RegionError | None:
+    def _wrong(
+        self, mates: Collection[GroupMemberDescription], begun: Collection[TopicPartition]
+    ) -> RegionError | None:
         """The fault of an assignment that stays as it is."""
         place = {"group": self._group, "region": self._region}
         if left := unread(mates, begun):

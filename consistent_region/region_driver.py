@@ -32,7 +32,7 @@ from kohort.consistent_region.errors import (
     TopicRecreatedError,
     TruncationError,
 )
-from kohort.consistent_region.group_check import GroupCheck, GroupMemberInfo
+from kohort.consistent_region.group_check import GroupCheck
 from kohort.consistent_region.log_lineage import Lineage, Whereabouts
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.record_queue import partition_of
@@ -45,6 +45,7 @@ from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.consistent_region.witness import Witness, check_term, check_witnesses, witness_of
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.arguments import check_returned
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
@@ -75,7 +76,7 @@ class GroupConsumer(Lookups, Protocol):
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
     def topic_id(self, topic: str) -> UUID: ...
     def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Whereabouts: ...
-    def group_members(self, timeout_s: float) -> Iterable[GroupMemberInfo]: ...
+    def group_members(self, timeout_s: float) -> Iterable[GroupMemberDescription]: ...
 
 
 class RegionDriver(RebalanceHooks):
