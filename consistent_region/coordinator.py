@@ -12,7 +12,7 @@ from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region import coordinator_rules
+from kohort.consistent_region import coordinator_rules, hand_over
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.errors import (
     CorruptManifest,
@@ -21,7 +21,7 @@ from kohort.consistent_region.errors import (
     ResetFailedError,
 )
 from kohort.consistent_region.manifest import Block, Manifest, StateReference, TaskSnapshot, TaskState, decode, encode
-from kohort.consistent_region.offsets import Positions, SeekMap
+from kohort.consistent_region.offsets import Positions, starts_of
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.setting_checks import check_implements, check_positive, check_whole
 from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S
@@ -228,7 +228,7 @@ class RegionCoordinator:
         named = [TaskSnapshot.of(task, ticket.member, cut) for task, cut in cuts.items()]
         with self.store.transaction() as books:
             record = self._known(books)
-            handed = coordinator_rules.handed_over(record, ticket, epoch, base, named, leaving)
+            handed = hand_over.hand_over(record, ticket, epoch, base, named, leaving)
             if handed is not None:
                 self._put_states(books, cuts.values())
                 record = handed
@@ -257,7 +257,7 @@ class RegionCoordinator:
             record = self._known(books)
             starts: Mapping[TaskId, TaskStart] = {}
             waiting: frozenset[TaskId] = frozenset()
-            taken = coordinator_rules.take(record, ticket, epoch, tasks, self._now(), self.lease_s)
+            taken = hand_over.take(record, ticket, epoch, tasks, self._now(), self.lease_s)
             if taken is not None:
                 record, handed, waiting = taken
                 started = {task: ours for task, ours in tasks.items() if task not in waiting}
@@ -485,8 +485,7 @@ class RegionCoordinator:
             for partition in partitions:
                 coordinator_rules.check_task(partition, task, tasks_of.get(partition, task))
             cut = handed.get(task) or cuts.get(task)
-            initial = {one: record.initial[one] for one in partitions if one in record.initial}
-            places = SeekMap(cut.offsets if cut else None, initial).starts(partitions)
+            places = starts_of(partitions, cut.offsets if cut else {}, record.initial)
             state = None if cut is None else self._cut(books, cut, blocks_later=blocks_later)
             due = (cut and cut.effects_of) or record.newest
             starts[task] = TaskStart(places, state, None if task in handed else due)

@@ -28,8 +28,6 @@ from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicke
 from kohort.consistent_region.errors import (
     BarrierOver,
     ConfigurationError,
-    FencedError,
-    NotRegisteredError,
     RegionStopped,
     ResetFailedError,
     StateVersionError,
@@ -90,27 +88,27 @@ def register(
     # The barrier would wait for the previous process. If its manifest completed after this process had read an older
     # one, the manifest would have effects that this process lacks.
     members[member] = known
-    record = _abandon(replace(record, members=members))
+    record = replace(record, members=members).without_barrier()
     return hand_over.released(record, member), CheckpointTicket(region, record.group, member, incarnation), past
 
 
 def deregister(record: RegionRecord, ticket: CheckpointTicket, now: float) -> RegionRecord:
     """Record a clean stop of the member. Its tasks stay at the newest checkpoint, or where it handed them over."""
-    known = _known(record, ticket)
+    known = record.member(ticket)
     gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_deadline=now)
-    record = _abandon(replace(record, members={**record.members, ticket.member: gone}))
+    record = record.with_member(ticket, gone).without_barrier()
     return hand_over.released(record, ticket.member)
 
 
 def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> RegionRecord:
     """Renew the member's lease. Raises NotRegisteredError, FencedError."""
-    known = _known(record, ticket)._replace(lease_deadline=now + lease_s, lease_s=lease_s)
-    return replace(record, members={**record.members, ticket.member: known})
+    known = record.member(ticket)._replace(lease_deadline=now + lease_s, lease_s=lease_s)
+    return record.with_member(ticket, known)
 
 
 def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> float:
     """The time (s) for which the member counts as here. Raises NotRegisteredError, FencedError."""
-    known = _known(record, ticket)
+    known = record.member(ticket)
     return known.lease_deadline - now if known.here(now, lease_s) else 0.0
 
 
@@ -125,7 +123,7 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
     """A barrier that waits past its deadline is a failed checkpoint: the region resets, and that counts."""
     if now < record.last_at - CLOCKS_APART_S:
         # The clock was restarted. Until it reaches its old value, no period and no deadline would pass.
-        return replace(_abandon(record), last_at=now)
+        return replace(record.without_barrier(), last_at=now)
     if record.barrier is None or now < record.deadline:
         return record
     return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
@@ -133,12 +131,12 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
 
 def report(record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int) -> RegionRecord:
     """The member has so many partitions of `generation` now. Ends a barrier of any other."""
-    known = _known(record, ticket)
+    known = record.member(ticket)
     reported = known._replace(generation=generation, owned=owned)
     if reported != known:
-        record = replace(record, members={**record.members, ticket.member: reported})
+        record = record.with_member(ticket, reported)
     if record.barrier is not None and record.barrier.generation != generation:
-        record = _abandon(record)
+        record = record.without_barrier()
     return record if owned else hand_over.released(record, ticket.member, leaving=True)
 
 
@@ -153,14 +151,14 @@ def request_reset(
     max_resets: int,
 ) -> RegionRecord:
     """Begin a new epoch, unless the request's epoch is over, or its generation has had its reset already."""
-    known = _known(record, ticket)
+    known = record.member(ticket)
     _check_running(record)
     if epoch < record.epoch:
         return record
     if generation is not None and generation == record.reset_generation:
         # The member goes back alone, within this epoch. Until then it is not in the epoch, so that no checkpoint
         # begins.
-        record = _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
+        record = record.with_member(ticket, known._replace(epoch=NO_EPOCH)).without_barrier()
         return hand_over.released(record, ticket.member)
     return _new_epoch(record, reason, forced, generation, max_resets)
 
@@ -170,35 +168,11 @@ def go_back(record: RegionRecord, ticket: CheckpointTicket, tasks: Iterable[Task
 
     Its tasks go back to the checkpoint that it reads in the same transaction.
     """
-    known = _known(record, ticket)
+    known = record.member(ticket)
     _check_running(record)
     joined = known._replace(epoch=record.epoch, generation=NO_GENERATION, owned=0)
-    record = _abandon(replace(record, members={**record.members, ticket.member: joined}))
+    record = record.with_member(ticket, joined).without_barrier()
     return hand_over.holding(hand_over.released(record, ticket.member), ticket, tasks)
-
-
-def handed_over(
-    record: RegionRecord,
-    ticket: CheckpointTicket,
-    epoch: int,
-    base: int | None,
-    cuts: Collection[TaskSnapshot],
-    leaving: Collection[TaskId],
-) -> RegionRecord | None:
-    """As `hand_over.hand_over`. Raises NotRegisteredError, FencedError."""
-    _known(record, ticket)
-    return hand_over.hand_over(record, ticket, epoch, base, cuts, leaving)
-
-
-def take(
-    record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId], now: float, lease_s: float
-) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot], frozenset[TaskId]] | None:
-    """As `hand_over.take`. A barrier under way is over, because it may have an earlier cut of a task."""
-    _known(record, ticket)
-    taken = hand_over.take(record, ticket, epoch, tasks, now, lease_s)
-    if taken is None or not tasks:
-        return taken
-    return _abandon(taken[0]), *taken[1:]
 
 
 def begin_checkpoint(
@@ -209,7 +183,7 @@ def begin_checkpoint(
     Unchanged if there is a barrier, or if partitions move. Members without partitions are not waited for. A region
     without any partition has no checkpoint: it would drop the states that a forgotten topic left to the next owners.
     """
-    known = _known(record, ticket)
+    known = record.member(ticket)
     _check_running(record)
     if record.barrier is not None or epoch != record.epoch:
         return record
@@ -248,7 +222,7 @@ def contribute(
     InconsistentCheckpointError if the
     contributions contradict each other: that checkpoint can never complete (`failed`).
     """
-    _known(record, ticket)
+    record.member(ticket)
     if record.barrier != barrier or ticket.member not in barrier.members:
         raise BarrierOver("the barrier is over", member=ticket.member, sequence=barrier.sequence, epoch=barrier.epoch)
     if ticket.member in record.contributed:
@@ -270,7 +244,9 @@ def contribute(
     if not all_in:
         return record, None
     # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
-    return replace(_completed(_abandon(record), manifest), failures=0, handed={}, leaving={}, last_at=now), manifest
+    return replace(
+        _completed(record.without_barrier(), manifest), failures=0, handed={}, leaving={}, last_at=now
+    ), manifest
 
 
 def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
@@ -283,12 +259,12 @@ def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Posit
 
     New ones end a barrier under way. They are in no contribution of members that do not know the assignment yet.
     """
-    _known(record, ticket)
+    record.member(ticket)
     for partition, position in positions.items():
         if position.offset < 0:
             raise ValueError(f"an initial offset is not negative: {partition} -> {position.offset}")
     if positions.keys() - record.initial.keys():
-        record = _abandon(record)
+        record = record.without_barrier()
     initial: Mapping[TopicPartition, RegionPosition] = {**positions, **record.initial}
     return replace(record, initial=MappingProxyType(dict(sorted(initial.items()))))
 
@@ -410,23 +386,6 @@ def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str
     return frozenset(one.digest for cut in cuts for one in cut.references)
 
 
-def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
-    known = record.members.get(ticket.member)
-    if known is None:
-        raise NotRegisteredError(
-            "the member is not registered at the coordinator", member=ticket.member, hint="register it"
-        )
-    if known.incarnation != ticket.incarnation:
-        raise FencedError(
-            "another process has started under this member's name",
-            hint="a member's name belongs to one process at a time",
-            member=ticket.member,
-            incarnation=ticket.incarnation,
-            newest=known.incarnation,
-        )
-    return known
-
-
 def _owned(members: Mapping[str, MemberRecord], but: Collection[str] = ()) -> int:
     return sum(one.owned for name, one in members.items() if name not in but)
 
@@ -449,19 +408,13 @@ def _check_running(record: RegionRecord) -> None:
         raise RegionStopped("the region was stopped", reason=record.stopped, region=record.region)
 
 
-def _abandon(record: RegionRecord) -> RegionRecord:
-    if record.barrier is None:
-        return record
-    return replace(record, barrier=None, contributed=(), tasks=(), deadline=0.0)
-
-
 def _new_epoch(
     record: RegionRecord, reason: str, forced: bool, generation: int | None, max_resets: int
 ) -> RegionRecord:
     failures = 0 if forced else record.failures + 1
     stopped = f"{failures} resets in a row: {reason}" if failures >= max_resets else None
     return replace(
-        _abandon(record),
+        record.without_barrier(),
         epoch=record.epoch + 1,
         failures=failures,
         stopped=stopped,

@@ -30,7 +30,8 @@ def hand_over(
 ) -> RegionRecord | None:
     """The member lets these tasks go, each at a cut that grew from checkpoint `base`. Those `leaving` follow later.
 
-    None if it may not: the epoch is over, a checkpoint was completed since, or another member has taken a task.
+    None if it may not: the epoch is over, a checkpoint was completed since, or another member has taken a task. Raises
+    NotRegisteredError, FencedError.
     """
     given = {one.task: one for one in cuts}
     if not _in_epoch(record, ticket, epoch) or record.newest != base:
@@ -49,10 +50,13 @@ def take(
     """The member starts these tasks. Also returns the cuts of those that were handed over, and the tasks that wait.
 
     A task waits for the cut of its last owner, while that one is present. None if the region has gone on to another
-    epoch.
+    epoch. A barrier under way is over, because it may have an earlier cut of a task. Raises NotRegisteredError,
+    FencedError.
     """
     if not _in_epoch(record, ticket, epoch):
         return None
+    if tasks:
+        record = record.without_barrier()
     waiting = frozenset(task for task in tasks if _is_awaited(record, ticket, task, now, lease_s))
     started = [task for task in tasks if task not in waiting]
     handed = {task: cut for task, cut in record.handed.items() if task in started}
@@ -83,4 +87,5 @@ def _is_awaited(record: RegionRecord, ticket: CheckpointTicket, task: TaskId, no
 
 
 def _in_epoch(record: RegionRecord, ticket: CheckpointTicket, epoch: int) -> bool:
-    return record.stopped is None and epoch == record.epoch == record.members[ticket.member].epoch
+    member = record.member(ticket)
+    return record.stopped is None and epoch == record.epoch == member.epoch

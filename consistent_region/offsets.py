@@ -1,6 +1,6 @@
 """Offsets of a region: where each partition is, how far this member came, and where a reset goes back to."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
@@ -93,27 +93,11 @@ class OffsetManager:
     def __contains__(self, partition: object) -> bool:
         return partition in self._next
 
-    def __len__(self) -> int:
-        return len(self._next)
 
+def starts_of(partitions: Iterable[TopicPartition], checkpoint: Positions, initial: Positions) -> Positions:
+    """The start of each partition after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66).
 
-class SeekMap(Mapping[TopicPartition, RegionPosition]):
-    """The start of each partition after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
-
-    __slots__ = ("_positions",)
-
-    def __init__(self, checkpoint: Positions | None = None, initial: Positions | None = None) -> None:
-        self._positions = {**(initial or {}), **(checkpoint or {})}
-
-    def __getitem__(self, partition: TopicPartition) -> RegionPosition:
-        return self._positions[partition]
-
-    def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, RegionPosition]:
-        """Return the start positions of those of `partitions` that are in the map."""
-        return {one: self._positions[one] for one in sorted(partitions) if one in self._positions}
+    Partitions that have neither are left out.
+    """
+    found = {one: checkpoint.get(one, initial.get(one)) for one in sorted(partitions)}
+    return {one: at for one, at in found.items() if at is not None}

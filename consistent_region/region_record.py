@@ -5,15 +5,15 @@ whole. States and manifests are large, and are stored beside it under names of t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
-from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, StorePast
-from kohort.consistent_region.errors import AlienManifest, CorruptManifest
+from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, CheckpointTicket, StorePast
+from kohort.consistent_region.errors import AlienManifest, CorruptManifest, FencedError, NotRegisteredError
 from kohort.consistent_region.manifest import (
     INT64_MAX,
     TaskSnapshot,
@@ -96,35 +96,46 @@ class RegionRecord:
         """The newest complete checkpoint."""
         return self.complete[-1] if self.complete else None
 
+    def member(self, ticket: CheckpointTicket) -> MemberRecord:
+        """The member of a ticket. Raises NotRegisteredError, and FencedError for an earlier process of its name."""
+        known = self.members.get(ticket.member)
+        if known is None:
+            raise NotRegisteredError(
+                "the member is not registered at the coordinator", member=ticket.member, hint="register it"
+            )
+        if known.incarnation != ticket.incarnation:
+            raise FencedError(
+                "another process has started under this member's name",
+                hint="a member's name belongs to one process at a time",
+                member=ticket.member,
+                incarnation=ticket.incarnation,
+                newest=known.incarnation,
+            )
+        return known
+
+    def with_member(self, ticket: CheckpointTicket, member: MemberRecord) -> "RegionRecord":
+        return replace(self, members={**self.members, ticket.member: member})
+
+    def without_barrier(self) -> "RegionRecord":
+        if self.barrier is None:
+            return self
+        return replace(self, barrier=None, contributed=(), tasks=(), deadline=0.0)
+
 
 def encode_record(record: RegionRecord) -> bytes:
-    """The record as canonical JSON."""
-    barrier = record.barrier
+    """The record as canonical JSON. Names, numbers and tuples of them are written as they are."""
     return canonical(
         {
-            "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
-            "last_at": record.last_at,
-            "leaving": _plain_owners(record.leaving),
-            "complete": list(record.complete),
-            "covered": record.covered,
-            "contributed": list(record.contributed),
-            "deadline": record.deadline,
-            "epoch": record.epoch,
-            "failures": record.failures,
-            "group": record.group,
+            **{one.name: getattr(record, one.name) for one in fields(record)},
+            "barrier": record.barrier and astuple(record.barrier),
             "format": FORMAT,
             "handed": plain_snapshots(record.handed.values()),
             "held": _plain_owners(record.held),
             "initial": plain_positions(record.initial),
-            "members": {name: list(one) for name, one in record.members.items()},
-            "next_sequence": record.next_sequence,
-            "past": [record.past.lineage, record.past.voided_up_to, record.past.accepted],
-            "region": record.region,
-            "reset_generation": record.reset_generation,
-            "retired_up_to": record.retired_up_to,
-            "stopped": record.stopped,
+            "leaving": _plain_owners(record.leaving),
+            "members": dict(record.members),
+            "past": astuple(record.past),
             "tasks": plain_snapshots(record.tasks),
-            "term": record.term,
         }
     )
 

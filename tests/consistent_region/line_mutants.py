@@ -41,7 +41,7 @@ MUTANTS = tuple(
         ("coordinator_rules", "incarnation=incarnation,", "incarnation=1,"),
         ("coordinator_rules", "epoch=NO_EPOCH if past else record.epoch,", "epoch=record.epoch,"),
         ("coordinator_rules", "past = before is not None or record.newest is not None", "past = before is not None"),
-        ("coordinator_rules", "if known.incarnation != ticket.incarnation:", "if False:"),
+        ("region_record", "if known.incarnation != ticket.incarnation:", "if False:"),
         ("coordinator_rules", "owned=0, lease_deadline=now)", "owned=0)"),
         (
             "coordinator_rules",

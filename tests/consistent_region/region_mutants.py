@@ -23,7 +23,7 @@ from kohort.consistent_region.offsets import OffsetManager
 from kohort.consistent_region.record_queue import RecordBuffer
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
-from kohort.consistent_region.region_record import MemberRecord
+from kohort.consistent_region.region_record import MemberRecord, RegionRecord
 from kohort.consistent_region.states import RegionPhase
 from kohort.consistent_region.task_states import Arrival, TaskStates
 from kohort.consistent_region.witness import Witness
@@ -406,7 +406,7 @@ MUTANTS: dict[str, list[Mutant]] = {
     ],
     "discovered partitions begin at their end": [(start_positions, "_by", _discovered_at_the_end)],
     "zombies are let in": [
-        (coordinator_rules, "_known", _any_incarnation),
+        (RegionRecord, "member", _any_incarnation),
         (coordinator_rules, "register", _register_over_a_complete_barrier),
     ],
     "a barrier begins in any generation, and may lack partitions": [

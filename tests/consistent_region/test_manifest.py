@@ -18,7 +18,7 @@ from kohort.consistent_region.errors import (
     StaleManifest,
 )
 from kohort.consistent_region.manifest import Manifest, StateReference, TaskSnapshot, decode, encode, merged
-from kohort.consistent_region.offsets import OffsetManager, RegionPosition, SeekMap
+from kohort.consistent_region.offsets import OffsetManager, RegionPosition, starts_of
 from kohort.consistent_region.tasks import TaskId
 
 P0, P1, P2 = (TopicPartition("payments", n) for n in range(3))
@@ -162,14 +162,14 @@ def test_zero_is_an_offset_and_less_is_none() -> None:
     assert RegionPosition.of(0) == RegionPosition(0)
     with pytest.raises(ValueError, match="negative"):
         RegionPosition.of(-1)
-    assert P1 not in SeekMap(initial={P0: RegionPosition(0)})
-    assert SeekMap(initial={P0: RegionPosition(0)})[P0].offset == 0
+    assert starts_of([P0, P1], {}, {P0: RegionPosition(0)}) == {P0: RegionPosition(0)}
 
 
 @pytest.mark.proves("CR-65")
 def test_a_reset_goes_to_the_checkpoint_and_else_to_the_initial_offset() -> None:
-    seeks = SeekMap({P0: RegionPosition(10)}, {P0: RegionPosition(1), P1: RegionPosition(2)})
-    assert seeks.starts([P2, P1, P0]) == {P0: RegionPosition(10), P1: RegionPosition(2)}
+    initial = {P0: RegionPosition(1), P1: RegionPosition(2)}
+    starts = starts_of([P2, P1, P0], {P0: RegionPosition(10)}, initial)
+    assert starts == {P0: RegionPosition(10), P1: RegionPosition(2)}
 
 
 @pytest.mark.proves("I5")
