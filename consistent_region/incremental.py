@@ -16,11 +16,9 @@ class StateCut(Protocol):
 
         Raise ConfigurationError for a state that cannot be written.
         """
-        ...
 
     def completed(self) -> None:
         """The checkpoint with this cut is complete, so the next cut may build upon its blocks."""
-        ...
 
 
 @runtime_checkable
@@ -29,7 +27,6 @@ class IncrementalState(Protocol):
 
     def cut(self) -> StateCut | None:
         """Return the state as it is now, within milliseconds. None if `snapshot` is to be called instead."""
-        ...
 
     def restore_blocks(self, blocks: Iterable[Block]) -> Iterator[object]:
         """Restore the state of a chain, and yield wherever the rest may come later: the handler of other tasks runs
@@ -37,4 +34,3 @@ class IncrementalState(Protocol):
 
         Raise ResetFailedError for blocks that are not of this state.
         """
-        ...

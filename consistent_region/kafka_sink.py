@@ -91,6 +91,7 @@ class KafkaSink:
         ProducerConfig.of(bootstrap=bootstrap, transactional_id="kohort-sink", **settings)
         self._bootstrap = bootstrap
         self._topic = topic
+        self._note = TopicPartition(topic, 0)
         self._dead_letter_topic = dead_letter_topic
         self.refused_total = 0
         self._settings = settings
@@ -212,10 +213,6 @@ class KafkaSink:
     def _marker(self, task: TaskId) -> str:
         assert self._place is not None, "open() comes first"
         return "/".join(("kohort-sink", *(quote(name, safe="") for name in self._place.names(task))))
-
-    @property
-    def _note(self) -> TopicPartition:
-        return TopicPartition(self._topic, 0)
 
     def _fencing(self, task: TaskId) -> Producer:
         producer = Producer(self._bootstrap, transactional_id=self._marker(task), **self._settings)

@@ -328,7 +328,7 @@ def consumer_settings(
         if name in given:
             raise ConfigurationError(f"a region decides {name} by itself", hint="see start_position", setting=name)
     reported = {name: value for name, value in given.items() if value is not None or name != "assignors"}
-    settings = {name: _checked(name, value) for name, value in reported.items()}
+    settings = {name: checked(ConsumerConfig.setting(name), value) for name, value in reported.items()}
     if settings.get("protocol", "classic") != "classic":
         # Under KIP-848 each member has its own epoch and learns of its own changes only, so no barrier could name one.
         raise ConfigurationError(
@@ -362,10 +362,6 @@ def consumer_settings(
     settings["metadata_max_age_ms"] = min(settings.get("metadata_max_age_ms", 2_000), 2_000)
     settings["assignors"] = _assignors(settings.get("assignors", ()), topics, hand_over, together)
     return settings
-
-
-def _checked(name: str, value: Any) -> Any:
-    return checked(ConsumerConfig.setting(name), value)
 
 
 @contextmanager

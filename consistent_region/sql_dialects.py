@@ -31,13 +31,8 @@ class Dialect(Protocol):
     row_lock: str
     """At the end of a SELECT, has others wait for its rows."""
 
-    def located(self, url: str) -> str:
-        """The URL with an absolute path."""
-        ...
-
     def connect(self, url: str) -> Any:
         """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
-        ...
 
     def prepare(self, connection: Any, patience_s: float) -> None:
         """Prepare the next transaction. End the connection if a response takes `patience_s` longer than the longest
@@ -45,28 +40,22 @@ class Dialect(Protocol):
 
         Raises the driver's error if what is written would be in no database that others can open.
         """
-        ...
 
     def errors(self) -> type[Exception]:
         """All that the driver raises."""
-        ...
 
     def passes(self, error: Exception) -> bool:
         """True for an error of a database that restarts or is away: the same transaction may succeed later."""
-        ...
 
     def refuses(self, error: Exception) -> bool:
         """True for an error that no set-up cures: a constraint, a value that its column cannot hold, wrong syntax, or a
         wrong number of values."""
-        ...
 
     def statements(self, script: str) -> list[str]:
         """Split several statements into the pieces that `execute` takes at once."""
-        ...
 
     def check(self, value: Any) -> None:
         """Raise ValueError or TypeError for a JSON value, other than an object, that no column can hold."""
-        ...
 
 
 class _SqliteConnection(sqlite3.Connection):
@@ -79,9 +68,6 @@ class _Sqlite:
     begin = "BEGIN IMMEDIATE"
     setup: tuple[str, ...] = ()
     row_lock = ""
-
-    def located(self, url: str) -> str:
-        return f"sqlite:///{os.path.abspath(url.removeprefix('sqlite:///'))}"
 
     def connect(self, url: str) -> sqlite3.Connection:
         path = url.removeprefix("sqlite:///")
@@ -132,9 +118,6 @@ class _Postgres:
     setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
     row_lock = " FOR UPDATE"
 
-    def located(self, url: str) -> str:
-        return url
-
     def connect(self, url: str) -> Any:
         _psycopg()
         from kohort.consistent_region.postgres_session import PostgresSession
@@ -175,15 +158,20 @@ POSTGRES: Final[Dialect] = _Postgres()
 _BY_SCHEME: Final = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
 
 
-def dialect_of(url: str) -> Dialect:
-    """Of `sqlite:///PATH` and `postgresql://...`. Raises ConfigurationError for another URL."""
+def dialect_of(url: str) -> tuple[Dialect, str]:
+    """The dialect of `sqlite:///PATH` or `postgresql://...`, and the URL with an absolute path.
+
+    Raises ConfigurationError for another URL.
+    """
     if not isinstance(url, str):
         raise ConfigurationError(f"the url of a database is text, not {type(url).__name__}", setting="url")
     found = _BY_SCHEME.get(url.partition(":")[0])
+    path = url.removeprefix("sqlite:///")
     # SQLite would take an empty path, too: for a database that ends with its connection.
-    if found is None or (found is SQLITE and url.removeprefix("sqlite:///") in ("", ":memory:", url)):
+    if found is None or (found is SQLITE and path in ("", ":memory:", url)):
         raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
-    return found
+    # A handler may change the working directory.
+    return found, f"sqlite:///{os.path.abspath(path)}" if found is SQLITE else url
 
 
 def _psycopg() -> Any:

@@ -82,8 +82,7 @@ class SqlSink:
         self._retry_timeout_s = retry_timeout_s
         self._patience_s = retry_timeout_s
         self._on_refused = on_refused
-        self._dialect = dialect_of(url)
-        self._url = self._dialect.located(url)  # a handler may change the working directory
+        self._dialect, self._url = dialect_of(url)
         if not isinstance(schema, str):
             raise ConfigurationError(f"schema is text, not {type(schema).__name__}", setting="schema")
         self._schema = schema

@@ -41,10 +41,8 @@ class TaskCut:
     _is_written: bool = False
 
     def write(self, enough: Callable[[], bool]) -> bool:
-        if self.blocks is not None and not self._is_written:
-            self._is_written = self.blocks.write(enough)
-            return self._is_written
-        return True
+        self._is_written = self._is_written or self.blocks is None or self.blocks.write(enough)
+        return self._is_written
 
     def store(self, put: Callable[[Block], object]) -> None:
         if self.blocks is None:

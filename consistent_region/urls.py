@@ -37,13 +37,10 @@ def conninfo(url: str) -> dict[str, Any]:
             "not a PostgreSQL URL",
             hint='"postgresql://USER@HOST/DATABASE"; in a password %, @ and / are %25, %40 and %2F',
         )
-    if "sslmode" not in given and "service" not in given and not _elsewhere_said() and not _is_local(given):
+    is_set = given.keys() & {"sslmode", "service"} or os.environ.keys() & {"PGSSLMODE", "PGSERVICE"}
+    if not is_set and not _is_local(given):
         given["sslmode"] = "require"
     return given
-
-
-def _elsewhere_said() -> bool:
-    return any(name in os.environ for name in ("PGSSLMODE", "PGSERVICE"))
 
 
 def _is_local(given: dict[str, Any]) -> bool:
