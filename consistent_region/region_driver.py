@@ -195,12 +195,12 @@ class RegionDriver(RebalanceHooks):
             view = self._hand_over(event.partitions, left)
             self._step(ev.HandedOver(event.partitions, event.generation, view))
         else:
-            self._report_none()
+            self._report(NO_GENERATION, 0)
             self._step(ev.PartitionsRevoked(event.generation))
         self._keep(left)
 
     def on_lost(self, event: Lost) -> None:
-        self._report_none()
+        self._report(NO_GENERATION, 0)
         self._step(ev.PartitionsLost(event.generation))
         self._keep(())
 
@@ -454,12 +454,9 @@ class RegionDriver(RebalanceHooks):
             except KohortError as error:
                 self.member.step(ev.Broke(error), self.clock())
 
-    def _report_none(self) -> None:
-        """Report that the member has no partitions, so that no checkpoint waits for it."""
-        self._report(NO_GENERATION, 0)
-
     def _report(self, generation: int, owned: int) -> None:
-        """Report the partitions of the member. If this fails, a checkpoint may time out."""
+        """Report the partitions of the member: no checkpoint waits for one without any. If this fails, a checkpoint may
+        time out."""
         if self.member.state in ENDED or self.ticket is None:
             return
         try:
@@ -471,9 +468,10 @@ class RegionDriver(RebalanceHooks):
 
     def _perform(self, request: rd.RegionRequest) -> None:
         try:
-            event = self._respond(request)
-        except NotRegisteredError:
-            event = self._register_again()
+            try:
+                event = self._respond(request)
+            except NotRegisteredError:
+                event = self._register_again()
         except (CoordinatorUnavailable, OperationTimeout) as error:  # transient: the store or brokers
             log.warning("%s: %s", type(request).__name__, error)
             event = ev.CoordinatorFailed(error)
@@ -518,12 +516,7 @@ class RegionDriver(RebalanceHooks):
         (CR-03)."""
         log.warning("%s is not registered at the coordinator any more: registering again", self.member.name)
         self.ticket = None  # if only the response is lost, the old ticket belongs to another process
-        try:
-            admission = self.coordinator.register(self.member.name, self.states.version)
-        except CoordinatorUnavailable as error:
-            return ev.CoordinatorFailed(error)
-        except KohortError as error:
-            return ev.Broke(error)
+        admission = self.coordinator.register(self.member.name, self.states.version)
         self.ticket = admission.ticket
         return ev.Reregistered(admission.view)
 
