@@ -140,9 +140,7 @@ class RegionCoordinator:
 
     def report(self, ticket: CheckpointTicket, generation: int, owned: int) -> MembershipView:
         """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
-        with self.store.transaction() as books:
-            record = coordinator_rules.report(self._known(books), ticket, generation, owned)
-            return self._view(self._keep(books, record, ticket))
+        return self._changed(ticket, lambda record: coordinator_rules.report(record, ticket, generation, owned))
 
     def look(self, ticket: CheckpointTicket | None = None) -> MembershipView:
         """Return the region's current view. Ends a checkpoint that is past its deadline, and renews the lease of
@@ -183,17 +181,13 @@ class RegionCoordinator:
         self, ticket: CheckpointTicket, epoch: int, reason: str, *, forced: bool, generation: int | None
     ) -> MembershipView:
         """Request a new epoch. Raises FencedError, RegionStopped."""
-        with self.store.transaction() as books:
-            record = coordinator_rules.request_reset(
-                self._known(books),
-                ticket,
-                epoch,
-                reason,
-                forced=forced,
-                generation=generation,
-                max_resets=self.max_consecutive_resets,
-            )
-            return self._view(self._keep(books, record, ticket))
+        most = self.max_consecutive_resets
+        return self._changed(
+            ticket,
+            lambda record: coordinator_rules.request_reset(
+                record, ticket, epoch, reason, forced=forced, generation=generation, max_resets=most
+            ),
+        )
 
     def go_back(self, ticket: CheckpointTicket, tasks: TaskPartitions) -> TaskStarts:
         """Join the region's epoch, and read the newest checkpoint of these tasks, or their initial state.
@@ -273,13 +267,10 @@ class RegionCoordinator:
 
     def begin_checkpoint(self, ticket: CheckpointTicket, epoch: int) -> MembershipView:
         """Begin a barrier if all members are present and no partition moves. The view has the barrier, if any."""
-        with self.store.transaction() as books:
-            now = self._now()
-            record = self._known(books)
-            record = coordinator_rules.begin_checkpoint(
-                record, ticket, epoch, now, self.checkpoint_timeout_s, self.lease_s
-            )
-            return self._view(self._keep(books, record, ticket))
+        bounds = self.checkpoint_timeout_s, self.lease_s
+        return self._changed(
+            ticket, lambda record: coordinator_rules.begin_checkpoint(record, ticket, epoch, self._now(), *bounds)
+        )
 
     def contribute(
         self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]
@@ -300,7 +291,8 @@ class RegionCoordinator:
                 self._put_states(books, cuts.values())
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
-                    record = self._retire(books, record, self._retirable(record), states=True)
+                    if len(record.complete) > self.kept_checkpoints:
+                        record = self._retire(books, record, record.complete[-self.kept_checkpoints - 1], states=True)
                 return self._view(self._keep(books, record, ticket))
         raise problem
 
@@ -421,6 +413,10 @@ class RegionCoordinator:
 
     # --- inner
 
+    def _changed(self, ticket: CheckpointTicket, change: Callable[[RegionRecord], RegionRecord]) -> MembershipView:
+        with self.store.transaction() as books:
+            return self._view(self._keep(books, change(self._known(books)), ticket))
+
     def _now(self) -> float:
         return self.store.clock() if self.clock is None else self.clock()
 
@@ -519,9 +515,6 @@ class RegionCoordinator:
         if StateReference.of(state) != reference:
             raise CorruptManifest("a stored state contradicts its digest", digest=reference.digest)
         return state
-
-    def _retirable(self, record: RegionRecord) -> int:
-        return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0
 
     def _retire(self, books: StoreTransaction, record: RegionRecord, up_to: int, *, states: bool) -> RegionRecord:
         record, gone = coordinator_rules.retire(record, up_to)

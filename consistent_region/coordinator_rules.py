@@ -232,15 +232,8 @@ def contribute(
             raise TaskTaken("another member has started the task", task=str(one.task), holder=holder)
     record = replace(record, contributed=(*record.contributed, ticket.member), tasks=(*record.tasks, *tasks))
     all_in = len(record.contributed) == len(barrier.members)
-    manifest = merged(
-        region=record.region,
-        group=record.group,
-        sequence=barrier.sequence,
-        epoch=barrier.epoch,
-        generation=barrier.generation,
-        tasks=record.tasks,
-        ever_owned=record.initial if all_in else (),
-    )
+    place = (record.region, record.group, barrier.sequence, barrier.epoch, barrier.generation)
+    manifest = merged(Manifest(*place, record.tasks), record.initial if all_in else ())
     if not all_in:
         return record, None
     # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
@@ -324,7 +317,11 @@ def without(
         return record, gone, None
     # The effects of `before` may have been carried out, under its number.
     tasks = tuple(
-        replace(one, offsets=_narrowed(one.offsets, left), effects_of=one.effects_of or before.sequence)
+        replace(
+            one,
+            offsets={place: at for place, at in one.offsets.items() if place in left},
+            effects_of=one.effects_of or before.sequence,
+        )
         for one in before.tasks
     )
     manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, tasks=tasks)
@@ -392,10 +389,6 @@ def _owned(members: Mapping[str, MemberRecord], but: Collection[str] = ()) -> in
 
 def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:
     return replace(record, complete=(*record.complete, manifest.sequence), covered=len(manifest.offsets))
-
-
-def _narrowed(offsets: Positions, left: Positions) -> Positions:
-    return {one: at for one, at in offsets.items() if one in left}
 
 
 def _over(member: MemberRecord, now: float, lease_s: float) -> bool:

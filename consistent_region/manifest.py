@@ -12,7 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -127,29 +127,20 @@ class Manifest:
         return next((one for one in self.tasks if one.task == task), None)
 
 
-def merged(
-    *,
-    region: str,
-    group: str,
-    sequence: int,
-    epoch: int,
-    generation: int,
-    tasks: Iterable[TaskSnapshot],
-    ever_owned: Iterable[TopicPartition],
-) -> Manifest:
-    """Return the manifest of a barrier to which all its members contributed.
+def merged(manifest: Manifest, ever_owned: Iterable[TopicPartition] = ()) -> Manifest:
+    """Return the manifest with its tasks in order.
 
     Raises InconsistentCheckpointError if a task or a partition was contributed twice, or if a partition that the region
     ever owned is not covered.
     """
-    ordered = tuple(sorted(tasks, key=lambda one: one.task))
+    ordered = tuple(sorted(manifest.tasks, key=lambda one: one.task))
     owner: dict[TopicPartition, TaskSnapshot] = {}
     seen: dict[TaskId, TaskSnapshot] = {}
     for one in ordered:
-        check_apart(seen.get(one.task), one, sequence)
+        check_apart(seen.get(one.task), one, manifest.sequence)
         seen[one.task] = one
         for partition in one.offsets:
-            check_apart(owner.get(partition), one, sequence)
+            check_apart(owner.get(partition), one, manifest.sequence)
             owner[partition] = one
     if uncovered := sorted(set(ever_owned) - owner.keys()):
         raise InconsistentCheckpointError(
@@ -157,9 +148,9 @@ def merged(
             topic=uncovered[0].topic,
             partition=uncovered[0].partition,
             uncovered=len(uncovered),
-            sequence=sequence,
+            sequence=manifest.sequence,
         )
-    return Manifest(region, group, sequence, epoch, generation, ordered)
+    return replace(manifest, tasks=ordered)
 
 
 def check_apart(before: TaskSnapshot | None, now: TaskSnapshot, sequence: int) -> None:
@@ -309,13 +300,14 @@ def _reference(value: Mapping[str, Any]) -> StateReference:
 
 def _manifest(value: Mapping[str, Any]) -> Manifest:
     return merged(
-        region=text_of(value["region"]),
-        group=text_of(value["group"]),
-        sequence=whole(value["sequence"]),
-        epoch=whole(value["epoch"]),
-        generation=whole(value["generation"]),
-        tasks=read_snapshots(value["tasks"]),
-        ever_owned=(),
+        Manifest(
+            region=text_of(value["region"]),
+            group=text_of(value["group"]),
+            sequence=whole(value["sequence"]),
+            epoch=whole(value["epoch"]),
+            generation=whole(value["generation"]),
+            tasks=read_snapshots(value["tasks"]),
+        )
     )
 
 

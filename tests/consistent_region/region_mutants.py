@@ -147,7 +147,7 @@ def _complete_with_the_first(original: Any) -> Any:
 
 
 def _complete_uncovered(original: Any) -> Any:
-    return lambda **values: original(**{**values, "ever_owned": ()})
+    return lambda manifest, _ever_owned=(): original(manifest)
 
 
 def _begin_halfway_covered(original: Any) -> Any:

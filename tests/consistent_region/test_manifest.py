@@ -133,7 +133,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
 
 
 def joined(*cuts: TaskSnapshot, ever: tuple[TopicPartition, ...] = (P0, P1)) -> Manifest:
-    return merged(region="r", group="g", sequence=1, epoch=1, generation=1, tasks=cuts, ever_owned=ever)
+    return merged(Manifest("r", "g", 1, 1, 1, cuts), ever)
 
 
 @pytest.mark.proves("CR-57", "CR-63", "I6")
