@@ -92,8 +92,10 @@ NO_GENERATION: Final = -1
 class RegionMember:
     """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
-    `checkpoint_requested`: by `make_consistent`, until a checkpoint with a later cut is over. `completed_at`: the time
-    of the last checkpoint with this member's states.
+    `state`, `phase`: of the member, as in `states.py`. `epoch`: the region's, of the state and the positions. `base`:
+    the checkpoint that the state is based on; None is the initial state. `generation`: the group's, of the partitions;
+    -1 between generations. `checkpoint_requested`: by `make_consistent`, until a checkpoint with a later cut is over.
+    `completed_at`: the time of the last checkpoint with this member's states. Only the machine changes them.
 
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
@@ -104,11 +106,11 @@ class RegionMember:
         self.offsets = OffsetManager()
         self.metrics: dict[str, int] = dict.fromkeys(FIGURES, 0)
         self._now = -inf
-        self._state = RegionState.INITIALIZED
-        self._phase = RegionPhase.OPEN
-        self._epoch = 0
-        self._base: int | None = None  # the checkpoint that the state is based on
-        self._generation = NO_GENERATION
+        self.state = RegionState.INITIALIZED
+        self.phase = RegionPhase.OPEN
+        self.epoch = 0
+        self.base: int | None = None
+        self.generation = NO_GENERATION
         self._relaunched = False
         self._past = NO_PAST
         self._newest_seen = 0
@@ -144,7 +146,7 @@ class RegionMember:
     def step(self, event: ev.Event, now: float) -> None:
         """Take in what happened at `now` (monotonic seconds)."""
         self._now = max(now, self._now)
-        if self._state not in ENDED:
+        if self.state not in ENDED:
             _HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> RegionReady:
@@ -154,8 +156,8 @@ class RegionMember:
         commit, self._commit = self._commit, None
         notices, self._notices = tuple(self._notices), []
         return RegionReady(
-            state=self._state,
-            phase=self._phase,
+            state=self.state,
+            phase=self.phase,
             fatal=self._fatal,
             commit=commit,
             request=self._send() if self._now >= self._request_not_before else None,
@@ -164,29 +166,6 @@ class RegionMember:
             notices=notices,
             wake_at=self._wake_at(),
         )
-
-    @property
-    def state(self) -> RegionState:
-        return self._state
-
-    @property
-    def phase(self) -> RegionPhase:
-        return self._phase
-
-    @property
-    def epoch(self) -> int:
-        """The region's epoch of the state and the positions."""
-        return self._epoch
-
-    @property
-    def generation(self) -> int:
-        """The group generation of the partitions; -1 between generations."""
-        return self._generation
-
-    @property
-    def base(self) -> int | None:
-        """The checkpoint that the state is based on; None is the initial state."""
-        return self._base
 
     @property
     def queued(self) -> int:
@@ -202,12 +181,7 @@ class RegionMember:
     @property
     def witness(self) -> Witness:
         """The evidence that a commit of this member leaves."""
-        return Witness(self._past.lineage, self._base or 0)
-
-    @property
-    def permit_out(self) -> bool:
-        """True while records are being handled."""
-        return self._permit is not None
+        return Witness(self._past.lineage, self.base or 0)
 
     # -------------------------------------------------------------------------------------------- the processing side
 
@@ -217,7 +191,7 @@ class RegionMember:
         None if there are none or they must wait.
         """
         self._now = max(now, self._now)
-        if self._state is not RegionState.RECORDS_FETCHED or self._phase not in SUBMITTING or self._must_wait():
+        if self.state is not RegionState.RECORDS_FETCHED or self.phase not in SUBMITTING or self._must_wait():
             return None
         if self._permit is not None or not self._buffer.ready:
             return None
@@ -237,7 +211,7 @@ class RegionMember:
         """The first `done` of `records` took effect: the permit is back, and the others wait again."""
         self._give_back(records, now)
         partition = partition_of(records)
-        if self._state is not RegionState.RECORDS_FETCHED or partition not in self.offsets:
+        if self.state is not RegionState.RECORDS_FETCHED or partition not in self.offsets:
             self._notice(
                 "late_submission",
                 f"{partition.topic}-{partition.partition} offset {records[0].offset} took effect after a revocation; "
@@ -245,7 +219,7 @@ class RegionMember:
             )
             return
         if done < len(records):
-            self._buffer.put_back(records[done:], aside=self._phase not in SUBMITTING)
+            self._buffer.put_back(records[done:], aside=self.phase not in SUBMITTING)
         self.offsets.advance(partition, records[:done].next_offset)
         self._since_checkpoint += done
         self.metrics["records_submitted_total"] += done
@@ -268,36 +242,36 @@ class RegionMember:
     # ------------------------------------------------------------------------------------------------ what is due when
 
     def _advance(self) -> None:
-        if self._state in ENDED:
+        if self.state in ENDED:
             return
-        if self._phase is RegionPhase.DRAINING and self._permit is None:
+        if self.phase is RegionPhase.DRAINING and self._permit is None:
             self._go_phase(Step.EMPTIED)
             if self.settings.commit_point == "drain":
                 self._commit = self.offsets.positions() or None
-        if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
+        if self.phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
             self._void("a checkpoint took longer than drain_timeout_s", forced=False)
 
     def _send(self) -> RegionRequest | None:
-        if self._state in ENDED or self._state is RegionState.INITIALIZED:
+        if self.state in ENDED or self.state is RegionState.INITIALIZED:
             return None
-        if self._state is RegionState.CR_RESET_PENDING:
-            if self._reset is not None and self._region_epoch <= self._epoch:
+        if self.state is RegionState.CR_RESET_PENDING:
+            if self._reset is not None and self._region_epoch <= self.epoch:
                 return self._reset
             return GoBack() if self._permit is None else self._look()
-        if self._barrier is not None and self._barrier.generation == self._generation:
-            if self._phase is RegionPhase.DRAINED:
+        if self._barrier is not None and self._barrier.generation == self.generation:
+            if self.phase is RegionPhase.DRAINED:
                 return TakeCut(self.offsets.positions())
-            if self._phase is RegionPhase.WRITING and self._written:
+            if self.phase is RegionPhase.WRITING and self._written:
                 return Contribute(self._barrier)
         if self._wants_checkpoint() and self._now >= self._begin_not_before:
-            return BeginCheckpoint(self._epoch)
+            return BeginCheckpoint(self.epoch)
         return self._look()
 
     def _look(self) -> CheckGroup | None:
         return CheckGroup() if self._now >= self._look_at else None
 
     def _wants_checkpoint(self) -> bool:
-        if self._state not in READING or self._phase is not RegionPhase.OPEN or self._generation == NO_GENERATION:
+        if self.state not in READING or self.phase is not RegionPhase.OPEN or self.generation == NO_GENERATION:
             return False
         return self._must_wait() or self._now >= self._checkpoint_due_at
 
@@ -307,25 +281,25 @@ class RegionMember:
         return counted or self.checkpoint_requested
 
     def _polling(self) -> Polling:
-        if self._state in ENDED or self._phase not in SUBMITTING:
+        if self.state in ENDED or self.phase not in SUBMITTING:
             return Polling.STOPPED
-        if self._state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
+        if self.state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
             return Polling.STOPPED
-        if self._throttled or self._state is RegionState.CR_RESET_PENDING:
+        if self._throttled or self.state is RegionState.CR_RESET_PENDING:
             return Polling.THROTTLED
         return Polling.FULL
 
     def _wake_at(self) -> float | None:
-        if self._state in ENDED:
+        if self.state in ENDED:
             return None
         requests = [self._look_at]
-        if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
+        if self.state in READING and self.phase is RegionPhase.OPEN and self.generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             requests.append(max(due_at, self._begin_not_before))
-        if self._phase in (RegionPhase.DRAINED, RegionPhase.WRITING):
+        if self.phase in (RegionPhase.DRAINED, RegionPhase.WRITING):
             requests.append(-inf)
         times = [max(min(requests), self._request_not_before)]
-        if self._phase is not RegionPhase.OPEN:
+        if self.phase is not RegionPhase.OPEN:
             times.append(self._draining_since + self.settings.drain_timeout_s)
         soonest = min(times)
         return None if soonest == inf else max(soonest, self._now)
@@ -335,8 +309,8 @@ class RegionMember:
     def _on_registered(self, event: ev.Registered) -> None:
         self._go(RegionTrigger.REGISTERED)
         self._relaunched = event.relaunched
-        self._epoch = event.view.epoch
-        self._base = event.view.newest
+        self.epoch = event.view.epoch
+        self.base = event.view.newest
         self._past = event.view.past
         self._saw(event.view)
 
@@ -345,23 +319,23 @@ class RegionMember:
         self._go(RegionTrigger.RELAUNCHED if self._relaunched else RegionTrigger.FIRST_LIFE)
 
     def _on_revoked(self, event: ev.PartitionsRevoked) -> None:
-        self._generation = NO_GENERATION
+        self.generation = NO_GENERATION
         self.offsets.register(())  # a reset between this and the next assignment has nothing to seek
-        if self._state in CLEAN:
+        if self.state in CLEAN:
             self._buffer.clear()
         else:
             self._void("partitions moved", forced=True, generation=event.generation)
 
     def _on_lost(self, event: ev.PartitionsLost) -> None:
-        self._generation = NO_GENERATION
+        self.generation = NO_GENERATION
         self.offsets.register(())
         self._void("the group went on without this member", forced=True, generation=event.generation)
 
     def _on_assigned(self, event: ev.PartitionsAssigned) -> None:
         self._enter_generation(event)
-        if self._state is RegionState.RECORDS_FETCHED:
+        if self.state is RegionState.RECORDS_FETCHED:
             self._void("partitions came without a revocation", forced=True, generation=event.generation)
-        elif self._state in CLEAN:
+        elif self.state in CLEAN:
             self.offsets.forget()
             self.offsets.place(event.starts)
             if event.view is None or self.offsets.unplaced:
@@ -372,7 +346,7 @@ class RegionMember:
 
     def _on_handed_over(self, event: ev.HandedOver) -> None:
         """Handle partitions that moved away. Nothing else changes, since no other task has effects of their records."""
-        self._generation = NO_GENERATION
+        self.generation = NO_GENERATION
         self.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
         self.offsets.register(self.offsets.partitions - event.partitions)
         self._buffer.keep(self.offsets.partitions)
@@ -382,23 +356,23 @@ class RegionMember:
     def _on_taken(self, event: ev.StateTaken) -> None:
         """Handle assigned partitions. `starts` has the positions of the new ones."""
         self._enter_generation(event)
-        if self._state in READING:
+        if self.state in READING:
             self.offsets.place(event.starts)
-        if self._state in READING and (event.view is None or self.offsets.unplaced - event.arriving):
+        if self.state in READING and (event.view is None or self.offsets.unplaced - event.arriving):
             missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
             self._void(f"partitions came, and {missing}", forced=True)
         self._buffer.check_room()
 
     def _on_tasks_started(self, event: ev.TasksStarted) -> None:
-        if self._state in READING:
+        if self.state in READING:
             self.offsets.place(event.starts)
 
     def _on_polled(self, event: ev.RecordsPolled) -> None:
         self._poll_troubles.clear()
-        if self._state not in READING:
+        if self.state not in READING:
             return
         # Between generations only what stays is read on: nothing, unless partitions are handed over.
-        between = self._generation == NO_GENERATION
+        between = self.generation == NO_GENERATION
         unplaced = self.offsets.unplaced  # of tasks that have not arrived: they are sought when they have
         slices = [
             one
@@ -407,7 +381,7 @@ class RegionMember:
         ]
         if not slices:
             return
-        if self._state is not RegionState.RECORDS_FETCHED:
+        if self.state is not RegionState.RECORDS_FETCHED:
             self._go(RegionTrigger.FETCHED)
         self._buffer.extend(slices)
 
@@ -425,7 +399,7 @@ class RegionMember:
     def _on_looked(self, event: ev.Looked) -> None:
         self._responded()
         self._saw(event.view)
-        if self._phase is RegionPhase.OPEN and self._wants_checkpoint():
+        if self.phase is RegionPhase.OPEN and self._wants_checkpoint():
             # The coordinator began no barrier: a member is absent, or partitions move. A request is cheap, but not
             # free.
             self._begin_not_before = self._now + min(self.settings.look_interval_s, 0.1)
@@ -438,10 +412,10 @@ class RegionMember:
 
     def _on_went_back(self, event: ev.WentBack) -> None:
         self._responded()
-        if self._state is not RegionState.CR_RESET_PENDING:
+        if self.state is not RegionState.CR_RESET_PENDING:
             return
-        self._epoch = event.view.epoch
-        self._base = event.view.newest
+        self.epoch = event.view.epoch
+        self.base = event.view.newest
         self._reset = None
         self._buffer.clear()
         self.offsets.forget()
@@ -481,7 +455,7 @@ class RegionMember:
 
     def _on_contributed(self, event: ev.Contributed) -> None:
         self._responded()
-        if self._phase is RegionPhase.WRITING:
+        if self.phase is RegionPhase.WRITING:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
@@ -504,13 +478,13 @@ class RegionMember:
 
     def _on_reregistered(self, event: ev.Reregistered) -> None:
         same = event.view.past.lineage == self._past.lineage
-        if self._base is not None and not same:
+        if self.base is not None and not same:
             self._give_up(
                 StoreLost(
                     "the coordinator has lost the checkpoint that this member's state grew from",
                     hint="restore its store, or start the members again to begin from the initial state",
                     member=self.name,
-                    sequence=self._base,
+                    sequence=self.base,
                 )
             )
             return
@@ -518,7 +492,7 @@ class RegionMember:
         self._past = event.view.past
         self._newest_seen = self._newest_seen if same else 0
         # Its epochs are counted from the beginning again.
-        self._epoch = self._region_epoch = event.view.epoch
+        self.epoch = self._region_epoch = event.view.epoch
         self._void("the coordinator had forgotten this member", forced=True)
         self._saw(event.view)
 
@@ -551,31 +525,31 @@ class RegionMember:
             self._give_up(error)
             return
         self._newest_seen = view.newest or 0
-        busy = self._phase is not RegionPhase.OPEN or self._state is RegionState.CR_RESET_PENDING
+        busy = self.phase is not RegionPhase.OPEN or self.state is RegionState.CR_RESET_PENDING
         self._look_at = self._now + (BUSY_LOOK_S if busy else self.settings.look_interval_s)
         self._region_epoch = max(self._region_epoch, view.epoch)
         if isinstance(self.settings.trigger, Periodic):
             self._checkpoint_due_at = self._now + max(self.settings.trigger.seconds - view.age_s, 0.0)
         if view.stopped is not None:
             self._give_up(RegionStopped("the region was stopped", reason=view.stopped, member=self.name))
-        elif self._state in READING and view.epoch > self._epoch:
+        elif self.state in READING and view.epoch > self.epoch:
             self._follow()
         else:
-            if self._phase is not RegionPhase.OPEN:
+            if self.phase is not RegionPhase.OPEN:
                 self._watch(view)
-            if self._state in READING and self._phase is RegionPhase.OPEN:
+            if self.state in READING and self.phase is RegionPhase.OPEN:
                 self._meet(view)
 
     def _meet(self, view: MembershipView) -> None:
         barrier = view.barrier
         if not self.offsets.partitions:
-            self._base = view.newest  # no state of this member grew from an older one
-        if view.newest != self._base:
+            self.base = view.newest  # no state of this member grew from an older one
+        if view.newest != self.base:
             self._void("a checkpoint was completed without this member", forced=True)
             return
         if barrier is None or self.name not in barrier.members:
             return
-        if (barrier.epoch, barrier.generation) != (self._epoch, self._generation) or self.offsets.unplaced:
+        if (barrier.epoch, barrier.generation) != (self.epoch, self.generation) or self.offsets.unplaced:
             return
         self._barrier = barrier
         self._draining_since = self._now
@@ -595,7 +569,7 @@ class RegionMember:
             self._end_phase()
 
     def _completed(self, sequence: int) -> None:
-        self._base = sequence
+        self.base = sequence
         self.completed_at = self._now
         self._measured("checkpoint")
         self.metrics["checkpoints_total"] += 1
@@ -614,7 +588,7 @@ class RegionMember:
         self.metrics[f"{what}_ms_max"] = max(took_ms, self.metrics[f"{what}_ms_max"])
 
     def _end_phase(self, step: Step = Step.ENDED) -> None:
-        if self._phase is RegionPhase.OPEN:
+        if self.phase is RegionPhase.OPEN:
             return
         self._barrier = None
         self._draining_since = inf
@@ -629,13 +603,13 @@ class RegionMember:
 
     def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION) -> None:
         """Request a reset of the region, since state and positions no longer match here."""
-        if self._state is RegionState.CR_RESET_PENDING:
+        if self.state is RegionState.CR_RESET_PENDING:
             self._buffer.clear()
             return
         of = None if generation == NO_GENERATION else generation
         # Where tasks move one by one, the member goes back alone: no other state has effects of its records.
         alone = forced and self.settings.hand_over
-        self._reset = None if alone else RequestReset(self._epoch, reason, forced, of)
+        self._reset = None if alone else RequestReset(self.epoch, reason, forced, of)
         self._enter_reset()
         self._notice("reset_wanted", reason)
 
@@ -660,7 +634,7 @@ class RegionMember:
         self.metrics["partitions_assigned"] = len(event.partitions)
         self.metrics["consumed_topics"] = len({one.topic for one in event.partitions})
         self.metrics["partition_rebalances_total"] += 1
-        self._generation = event.generation
+        self.generation = event.generation
         if event.view is not None:
             self._saw(event.view)
         self.offsets.register(event.partitions)
@@ -670,7 +644,7 @@ class RegionMember:
         self._request_not_before = -inf
 
     def _give_up(self, error: KohortError) -> None:
-        if self._state in ENDED:
+        if self.state in ENDED:
             return
         self._fatal = error
         self._buffer.clear()
@@ -680,10 +654,10 @@ class RegionMember:
         self._notices.append(RegionNotice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
     def _go(self, trigger: RegionTrigger) -> None:
-        self._state = TRANSITIONS[self._state][trigger]
+        self.state = TRANSITIONS[self.state][trigger]
 
     def _go_phase(self, step: Step) -> None:
-        self._phase = PHASES[self._phase][step]
+        self.phase = PHASES[self.phase][step]
 
 
 _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {

@@ -118,8 +118,8 @@ MUTANTS = tuple(
         ("region_member", "if position is None or records[0].offset < position.offset:", "if position is None:"),
         ("region_member", "self.offsets.register(())  # a reset between", "pass  # a reset between"),
         ("region_member", "self._cut_positions = self.offsets.positions()\n        self._counted", "self._counted"),
-        ("region_member", "if view.newest != self._base:", "if False:"),
-        ("region_member", "elif self._state in READING and view.epoch > self._epoch:", "elif False:"),
+        ("region_member", "if view.newest != self.base:", "if False:"),
+        ("region_member", "elif self.state in READING and view.epoch > self.epoch:", "elif False:"),
         ("region_member", "alone = forced and self.settings.hand_over", "alone = False"),
         ("region_member", "if self._request_failures >= REQUEST_ATTEMPTS:", "if False:"),
         (

@@ -41,11 +41,11 @@ def nothing(_original: Any) -> Any:
 
 def _take_in_any_phase(original: Any) -> Any:
     def take(self: RegionMember, now: float, most: int) -> object:
-        phase, self._phase = self._phase, RegionPhase.OPEN
+        phase, self.phase = self.phase, RegionPhase.OPEN
         try:
             return original(self, now, most)
         finally:
-            self._phase = phase
+            self.phase = phase
 
     return take
 
@@ -443,7 +443,7 @@ MUTANTS: dict[str, list[Mutant]] = {
 def _meets_any(original: Any) -> Any:
     def meet(self: RegionMember, view: Any) -> None:
         if view.barrier is not None:
-            view = replace(view, barrier=replace(view.barrier, generation=self._generation))
+            view = replace(view, barrier=replace(view.barrier, generation=self.generation))
         original(self, view)
         if self._barrier is not None and view.barrier is not None:
             self._barrier = view.barrier

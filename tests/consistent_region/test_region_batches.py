@@ -115,7 +115,7 @@ def test_a_batch_that_its_handler_refuses_ends_the_member_with_its_place() -> No
     with pytest.raises(RegionError, match="the handler raised ValueError: no") as raised:
         hand.reads(P0, 3, 4)
     assert (raised.value.place["partition"], raised.value.place["offset"]) == (0, 3)
-    assert not hand.member.permit_out
+    assert hand.member.unhandled == hand.member.queued
     assert hand.member.offsets.next_of(P0).offset == 0  # type: ignore[union-attr]
 
 
@@ -235,4 +235,4 @@ def test_any_error_of_a_handler_ends_the_member_and_is_not_its_own_cause(
         hand.reads(P0, 0, 1)
     assert raised.value.__cause__ is (None if raised.value is error else error)
     assert hand.member.state is RegionState.FAILED
-    assert not hand.member.permit_out
+    assert hand.member.unhandled == hand.member.queued

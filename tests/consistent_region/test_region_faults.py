@@ -469,7 +469,7 @@ def test_a_checkpoint_is_behind_records_that_no_handler_gets_but_not_behind_thos
     assert found == {P0: RegionPosition(3, 0, UUID(int=1)), P1: RegionPosition(7, 4, UUID(int=1))}
     hand.turn()
     assert {one: at.offset for one, at in hand.consumer.committed_now.items()} == {P0: 3, P1: 7}
-    hand.until(lambda: hand.member.queued == 0 and not hand.member.permit_out)
+    hand.until(lambda: hand.member.unhandled == 0)
     hand.checkpoint()
     assert hand.manifest_positions()[P0].offset == 9
     assert hand.state["0"] == [0, 1, 2, 3, 4]

@@ -536,7 +536,7 @@ def test_one_permit_at_a_time_and_back_on_errors_too() -> None:
     with pytest.raises(RegionError, match="no permit"):
         rig.member.submitted(columns(recs(P0, 1)), 1, rig.now)
     rig.member.failed(record, KohortError("handler"), rig.now)
-    assert not rig.member.permit_out
+    assert rig.member.unhandled == rig.member.queued
     assert rig.ready().fatal is not None
 
 
