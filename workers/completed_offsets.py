@@ -33,7 +33,6 @@ class CompletedOffsets:
         self._started.append(offset)
 
     def complete(self, offset: int) -> None:
-        """The record at `offset` is done."""
         self._done.add(offset)
         while self._started and self._started[0] in self._done:
             first = self._started.popleft()

@@ -46,7 +46,7 @@ def _failure(sent: Delivery | Exception) -> BaseException | None:
 
 
 class DeadLetters:
-    """Sends records by a producer; see `DeadLetterSender`. The value, the key and the headers stay as they are."""
+    """Sends records by a producer, with their values, keys and headers as they are."""
 
     def __init__(self, producer: Any, topic: str, group: str) -> None:
         self._producer = producer
@@ -55,7 +55,7 @@ class DeadLetters:
         self._sent: list[SentLetter] = []
 
     def send(self, job: Job, error: Exception) -> None:
-        """Send one record. A refusal of the producer is an outcome too."""
+        """Send one record, without waiting for its outcome. A refusal of the producer is one, too."""
         record = job.record
         try:
             sent: Delivery | Exception = self._producer.send(
@@ -66,7 +66,7 @@ class DeadLetters:
         self._sent.append((job, error, sent))
 
     def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
-        """The jobs whose records are in the log or have failed."""
+        """Each job whose record is settled, the handler's error, and the error of the record or None."""
         settled: list[SentLetter] = []
         waiting: list[SentLetter] = []
         for one in self._sent:

@@ -27,7 +27,6 @@ class PartitionJobs:
         self._end: int | None = None
 
     def add(self, columns: RecordColumns) -> None:
-        """Take polled records."""
         if self.offsets.to_commit is None:
             self.offsets.to_commit = columns.offsets[0] if len(columns) else columns.next_offset
         self._polled.append((iter(columns), columns.next_offset))
@@ -48,7 +47,6 @@ class PartitionJobs:
         return bool(self._polled or self._ready or any(self._lanes.values()))
 
     def next(self) -> Job | None:
-        """The next job whose key is free."""
         while not self._ready:
             record = self._next_record()
             if record is None:
@@ -77,7 +75,6 @@ class PartitionJobs:
         return None
 
     def again(self, job: Job) -> None:
-        """The job runs again, before later records of its key."""
         self._ready.appendleft(job._replace(attempt=job.attempt + 1))
 
     def done(self, job: Job) -> None:
@@ -109,7 +106,6 @@ class KeyedJobs:
         self._committed: dict[TopicPartition, int] = {}
 
     def add(self, polled: Sequence[RecordColumns]) -> None:
-        """Take polled records, by partition."""
         for columns in polled:
             partition = TopicPartition(columns.topic, columns.partition)
             progress = self._partitions.get(partition)
@@ -150,17 +146,14 @@ class KeyedJobs:
         return self._partitions.get(job.origin.partition) is not job.origin
 
     def done(self, job: Job) -> None:
-        """The record is done."""
         job.origin.done(job)
 
     def again(self, job: Job) -> None:
-        """The handler runs once more."""
         job.origin.again(job)
 
     dead = done
 
     def failed(self, job: Job, error: Exception) -> None:
-        """Raises HandlerFailed."""
         raise HandlerFailed(
             f"the handler failed on the last attempt: {error!r}",
             hint="give dead_letter, or repair the handler",
@@ -194,7 +187,6 @@ class KeyedJobs:
         }
 
     def committed(self, offsets: dict[TopicPartition, int]) -> None:
-        """These offsets are stored."""
         self._committed.update({each: offset for each, offset in offsets.items() if each in self._partitions})
 
     def close(self, partitions: Collection[TopicPartition]) -> None:

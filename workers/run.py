@@ -237,7 +237,8 @@ class _ThreadHooks(RunHooks):
         """Wait for running handlers, and return the offsets of the records that are done."""
         self.jobs.close(event.partitions)
         self._work.wait_for(event.partitions, self._timeout_s)
-        return {**_offsets(self.former.on_revoked(event)), **self.done_of(event.partitions)}
+        former: Any = self.former.on_revoked(event)  # the hooks of a Consumer are never awaited
+        return {**(former or {}), **self.done_of(event.partitions)}
 
     def on_assigned(self, event: Assigned) -> HookResult:
         """Call the former hook."""
@@ -247,7 +248,3 @@ class _ThreadHooks(RunHooks):
         """Forget the partitions."""
         self.jobs.drop(event.partitions)
         self.former.on_lost(event)
-
-
-def _offsets(result: Any) -> Offsets:
-    return result or {}

@@ -1,12 +1,13 @@
 """The jobs of a run: started, held for a retry, sent to the dead-letter topic. No clock, no threads, no I/O."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kohort.common import TopicPartition
 from kohort.common.log_context import logger
+from kohort.workers.dead_letters import DeadLetters
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job, Jobs
 from kohort.workers.retry import Retry
@@ -25,20 +26,6 @@ class RunTotals(NamedTuple):
     dead_letters: int = 0
 
 
-class DeadLetterSender(Protocol):
-    """Sends records to the dead-letter topic."""
-
-    def send(self, job: Job, error: Exception) -> None:
-        """Send one record, without waiting for its outcome."""
-
-    def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
-        """Each job whose record is settled, the handler's error, and the error of the record or None."""
-
-    @property
-    def waiting(self) -> int:
-        """The number of records without an outcome."""
-
-
 class Held(NamedTuple):
     """A job that waits until `at` (monotonic s). `error` is the handler's, if the dead letter is to be sent again."""
 
@@ -51,7 +38,7 @@ class Held(NamedTuple):
 class RunState:
     """The state of a run; see the module. `stopping`: no job starts any more."""
 
-    def __init__(self, jobs: Jobs, retry: Retry, dead_letters: DeadLetterSender | None, max_held: int) -> None:
+    def __init__(self, jobs: Jobs, retry: Retry, dead_letters: DeadLetters | None, max_held: int) -> None:
         self.jobs = jobs
         self._running: dict[int, Job] = {}  # by id
         self.totals = RunTotals()

@@ -28,7 +28,6 @@ class ShareJobs:
         self._jobs: deque[Job] = deque()
 
     def add(self, polled: Sequence[ShareRecords]) -> None:
-        """Hold the records of a poll."""
         for batch in polled:
             jobs = [Job(record, batch.delivery_count, None) for record in batch]
             with suppress(IllegalState):  # the lock is lost: the records come again
@@ -36,7 +35,6 @@ class ShareJobs:
                 self._jobs.extend(jobs)
 
     def next(self) -> Job | None:
-        """The oldest record that no handler has."""
         return self._jobs[0] if self._jobs else None
 
     def started(self, job: Job) -> None:
@@ -45,11 +43,9 @@ class ShareJobs:
 
     @property
     def blocked(self) -> bool:
-        """True if there are records that no handler has."""
         return bool(self._jobs)
 
     def is_last(self, attempt: int) -> bool:
-        """True at the delivery limit of the group."""
         return attempt >= self._delivery_limit
 
     def is_gone(self, job: Job) -> bool:
@@ -57,28 +53,21 @@ class ShareJobs:
         return False
 
     def done(self, job: Job) -> None:
-        """Accept the record."""
         self._acknowledge(job, "accept")
 
     def again(self, job: Job) -> None:
-        """Release the record."""
         self._acknowledge(job, "release")
 
     def dead(self, job: Job) -> None:
-        """Reject the record."""
         self._acknowledge(job, "reject")
 
     def failed(self, job: Job, error: Exception) -> None:
-        """Reject the record, with a warning."""
         log.warning("%r is rejected after attempt %d: %r", job.record, job.attempt, error)
         self._acknowledge(job, "reject")
 
-    def put_back(self, job: Job) -> None:
-        """Release the record."""
-        self._acknowledge(job, "release")
+    put_back = again
 
     def stop(self) -> None:
-        """Release the records that no handler has."""
         while self._jobs:
             self.put_back(self._jobs.popleft())
 

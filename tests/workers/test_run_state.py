@@ -7,6 +7,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.fastpath import Record, RecordColumns, decode, encode
 from kohort.workers import Retry, RunTotals
+from kohort.workers.dead_letters import DeadLetters
 from kohort.workers.job import Job
 from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.run_state import RunState
@@ -60,10 +61,11 @@ class Jobs:
         self.calls.append("stop")
 
 
-class Letters:
+class Letters(DeadLetters):
     """A sender whose outcomes the test sets."""
 
     def __init__(self) -> None:
+        super().__init__(None, "dead", "g")
         self.sent: list[tuple[Job, Exception]] = []
         self.outcomes: list[tuple[Job, Exception, BaseException | None]] = []
 
