@@ -56,9 +56,8 @@ class DictState(dict[str, Any]):
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
         """Replace the contents by those of a snapshot. Raises ResetFailedError if it is no JSON object."""
-        self._begin_chain((), 0, {})
         value = _parsed(snapshot)
-        self.clear()
+        self._empty()
         self.update(value)
         self._size_bytes = len(snapshot)
 

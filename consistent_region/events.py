@@ -93,19 +93,13 @@ class HandedOver(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StateTaken(Event):
-    """The group assigned `partitions` to the member: all of them, including those that stayed (assignment is
-    COOPERATIVE).
+class StateTaken(PartitionsAssigned):
+    """As `PartitionsAssigned`, where assignment is COOPERATIVE: `partitions` include those that stayed.
 
     `starts`: the start offsets of new partitions. `arriving`: new partitions whose tasks start later (`TasksStarted`).
-    Any other new partition is held by a member that did not hand it over. `view`: the coordinator's response, None if
-    the call failed.
+    Any other new partition is held by a member that did not hand it over.
     """
 
-    partitions: frozenset[TopicPartition]
-    generation: int
-    starts: Positions
-    view: MembershipView | None
     arriving: frozenset[TopicPartition] = frozenset()
 
 

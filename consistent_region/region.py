@@ -168,9 +168,7 @@ class ConsistentRegion:
             commit_point=commit_point,
             on_commit_failure=on_commit_failure,
             max_poll_records=self._consumer_settings["max_poll_records"],
-            max_poll_interval_s=self._consumer_settings["max_poll_interval_ms"] / 1000,
             drain_timeout_s=drain_timeout_s,
-            reset_timeout_s=reset_timeout_s,
             checkpoint_timeout_s=checkpoint_timeout_s,
             hand_over=hand_over,
         )

@@ -119,7 +119,6 @@ class RegionDriver(RebalanceHooks):
         self.ticket: CheckpointTicket | None = None
         self.batch_records = batch_records
         self.records_a_turn = records_a_turn
-        self.gaps: dict[TopicPartition, int] = {}
         self.history = history or RegionHistory()
         self._group_check = GroupCheck(
             coordinator.region,
@@ -591,7 +590,6 @@ class RegionDriver(RebalanceHooks):
             raise
         for partition, records in gaps.items():
             log.warning("%s: %d records are gone from the log", partition, records)
-        self.gaps |= gaps
         return {one: at._replace(offset=at.offset + gaps.get(one, 0)) for one, at in starts.items()}
 
     def _commit(self, positions: Positions) -> None:

@@ -67,7 +67,7 @@ class RegionHistory:
         """Put down what is different since the last call, and which partitions `event` moved."""
         if (hook := _HOOKS.get(type(event))) is not None:
             partitions, self._owned = self._owned, NOWHERE
-            if isinstance(event, ev.PartitionsAssigned | ev.StateTaken):
+            if isinstance(event, ev.PartitionsAssigned):
                 partitions = self._owned = event.partitions
             elif isinstance(event, ev.HandedOver):
                 self._owned, partitions = partitions - event.partitions, event.partitions

@@ -630,7 +630,7 @@ class RegionMember:
             raise RegionError("these records are under no permit", topic=records.topic, offset=records[0].offset)
         self._permit = None
 
-    def _enter_generation(self, event: ev.PartitionsAssigned | ev.StateTaken) -> None:
+    def _enter_generation(self, event: ev.PartitionsAssigned) -> None:
         self.metrics["partitions_assigned"] = len(event.partitions)
         self.metrics["consumed_topics"] = len({one.topic for one in event.partitions})
         self.metrics["partition_rebalances_total"] += 1

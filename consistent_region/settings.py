@@ -30,9 +30,7 @@ class RegionSettings:
     commit_point: CommitPoint = "checkpoint_complete"
     on_commit_failure: OnCommitFailure = "warn"
     max_poll_records: int = MAX_POLL_RECORDS
-    max_poll_interval_s: float = 540.0
     drain_timeout_s: float = 180.0
-    reset_timeout_s: float = 180.0
     checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S
     look_interval_s: float = 0.2
     hand_over: bool = False
@@ -40,9 +38,7 @@ class RegionSettings:
     def __post_init__(self) -> None:
         for name in (
             "max_poll_records",
-            "max_poll_interval_s",
             "drain_timeout_s",
-            "reset_timeout_s",
             "checkpoint_timeout_s",
             "look_interval_s",
         ):

@@ -76,7 +76,8 @@ class RunState:
         log.info("a handler failed on %r, attempt %d: %r", job.record, job.attempt, error)
         if self.jobs.is_gone(job):
             return  # the next owner of the partition handles the record
-        if isinstance(error, self._retry.no_retry) or self._is_last(job.attempt):
+        is_last = job.attempt >= self._retry.attempts or self.jobs.is_last(job.attempt)
+        if isinstance(error, self._retry.no_retry) or is_last:
             if self._dead_letters is None:
                 self._failed(job, error)
             else:
@@ -159,9 +160,6 @@ class RunState:
         self._held = [one for one in self._held if not self.jobs.is_gone(one.job)]
         heapify(self._held)
         return len(self._held) >= self._max_held
-
-    def _is_last(self, attempt: int) -> bool:
-        return attempt >= self._retry.attempts or self.jobs.is_last(attempt)
 
     def _hold(self, job: Job, error: Exception | None, now: float) -> None:
         heappush(self._held, Held(now + self._retry.after_s(job.attempt), next(self._serial), job, error))

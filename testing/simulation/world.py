@@ -275,7 +275,6 @@ class World:
             commit_point=self.commit_point,  # type: ignore[arg-type]
             max_poll_records=self.chance.choice([3, 10]),
             drain_timeout_s=8.0,
-            reset_timeout_s=6.0,
             checkpoint_timeout_s=3.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
             hand_over=seed % 2 == 1 if hand_over is None else hand_over,
