@@ -14,6 +14,7 @@ from kohort.common.private_files import opener
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
+from kohort.network.arguments import unsendable
 
 KEPT_SNAPSHOTS: Final = 4
 MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own
@@ -165,7 +166,7 @@ class FileState:
         target.mkdir(parents=True)  # a later owner may have removed all of this one
         for path in sorted(source.rglob("*")):
             there = target / path.relative_to(source)
-            if not _is_text(path.name):
+            if unsendable(path.name):  # JSON cannot hold it
                 raise ConfigurationError(
                     "in a FileState, a name of a file is UTF-8", hint="rename the file", path=ascii(str(path))
                 )
@@ -223,15 +224,6 @@ def listed(folder: Path) -> dict[str, list[object]]:
 def _has(found: dict[str, list[object]], listing: dict[str, list[object]]) -> bool:
     """True if a copy is that of a listing. Listings of older versions lack empty folders."""
     return found == {**{name: one for name, one in found.items() if name.endswith("/")}, **listing}
-
-
-def _is_text(name: str) -> bool:
-    """True if JSON can hold the name. That of another encoding has lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _sync(path: Path) -> None:

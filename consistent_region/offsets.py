@@ -55,19 +55,15 @@ class OffsetManager:
             if partition in self._next:
                 self._next[partition] = position
 
-    def advance(self, partition: TopicPartition, next_offset: int) -> bool:
-        """Record that the record before `next_offset` took effect. False if the partition is not registered any more
-        (CR-36).
+    def advance(self, partition: TopicPartition, next_offset: int) -> None:
+        """Record that the record before `next_offset` took effect.
 
-        Raises ValueError if the offset would decrease, or if a registered partition has no offset yet.
+        Raises ValueError if the offset would decrease, or if the partition has none.
         """
-        if partition not in self._next:
-            return False
-        before = self._next[partition]
+        before = self._next.get(partition)
         if before is None or next_offset <= before.offset:
             raise ValueError(f"{partition}: {next_offset} does not follow {before}")
         self._next[partition] = before._replace(offset=next_offset)
-        return True
 
     def forget(self) -> None:
         """Keep the partitions, drop the offsets."""

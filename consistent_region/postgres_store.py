@@ -178,8 +178,9 @@ class PostgresStore:
         try:
             yield
         except psycopg.Error as problem:
+            (reason, *_) = str(problem).splitlines() or [type(problem).__name__]
             raise CoordinatorUnavailable(
-                f"the coordinator's database failed: {_first_line(problem)}",
+                f"the coordinator's database failed: {reason}",
                 hint="retry; the write has no effect, unless only its response was lost",
                 where=self.where,
             ) from problem
@@ -304,7 +305,3 @@ def _payload(group: str) -> str:
     """Return a group's name within the 8000 bytes of a notification. Groups with an equal payload only cause extra
     looks."""
     return group[:500]
-
-
-def _first_line(problem: psycopg.Error) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -413,31 +413,35 @@ def maker(state: Callable[..., StateHandle], kept_checkpoints: int) -> MakeState
             setting="state",
         )
 
-    tasks_of: dict[Path, TaskId] = {}
+    owners: dict[Path, TaskId] = {}
 
     def make(task: TaskId) -> StateHandle:
         made = state(task) if takes else state()
         check_implements("the state that state= makes", made, StateHandle, "state")
         if isinstance(made, FileState):
-            if made.kept <= kept_checkpoints:
-                # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the
-                # later checkpoints.
-                raise ConfigurationError(
-                    f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
-                    hint=f"FileState(..., kept={kept_checkpoints + 1})",
-                    setting="kept_checkpoints",
-                )
-            if (other := tasks_of.setdefault(made.folder, task)) != task:
-                # Each would remove the files of the other, as those of a former owner.
-                raise ConfigurationError(
-                    f"two tasks, {other} and {task}, have a FileState in one folder",
-                    hint='state=lambda task: FileState(f"data/{task}")',
-                    setting="state",
-                    folder=made.folder,
-                )
+            _check_files(made, task, owners.setdefault(made.folder, task), kept_checkpoints)
         return made
 
     return make
+
+
+def _check_files(made: FileState, task: TaskId, owner: TaskId, kept_checkpoints: int) -> None:
+    """Raise ConfigurationError for too few copies, and for a folder that has another task as its `owner`."""
+    if made.kept <= kept_checkpoints:
+        # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the later
+        # checkpoints.
+        raise ConfigurationError(
+            f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
+            hint=f"FileState(..., kept={kept_checkpoints + 1})",
+            setting="kept_checkpoints",
+        )
+    if owner != task:  # each would remove the files of the other, as those of a former owner
+        raise ConfigurationError(
+            f"two tasks, {owner} and {task}, have a FileState in one folder",
+            hint='state=lambda task: FileState(f"data/{task}")',
+            setting="state",
+            folder=made.folder,
+        )
 
 
 def _required_arguments(function: Callable[..., Any]) -> int:

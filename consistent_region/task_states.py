@@ -85,7 +85,8 @@ class Arrival:
 
 
 class TaskStates:
-    """`states`: the state of each task that the member has now.
+    """`states`: the state of each task that the member has now. `arriving`: tasks whose states are not read yet.
+    `leaving`: cuts for other owners that are not written yet.
 
     `make` returns the initial state of a task. A sink that is None is removed: effects pending from an earlier process
     are never committed. `version`: of the states' form; `migrate(old_version, state)` changes an older one in place.
@@ -115,8 +116,8 @@ class TaskStates:
         self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
         self._cuts: dict[TaskId, TaskCut] = {}
         self._snapshot_bytes: dict[TaskId, int] = {}
-        self._leaving: dict[TaskId, TaskCut] = {}
-        self._arriving: dict[TaskId, Arrival] = {}
+        self.leaving: dict[TaskId, TaskCut] = {}
+        self.arriving: dict[TaskId, Arrival] = {}
         self._loaded = 0  # blocks
         self._started_total = 0
 
@@ -191,7 +192,7 @@ class TaskStates:
             self._check_names(parts)
             restoring = partial(self._restoring, task, state, start.cut, load)
             if any(block.data is None for block in start.cut.blocks):
-                self._arriving[task] = Arrival(restoring)
+                self.arriving[task] = Arrival(restoring)
             else:
                 deque(restoring(), maxlen=0)
             if start.sequence is None:
@@ -213,21 +214,16 @@ class TaskStates:
             if gone and (release := getattr(sink, "release_tasks", None)) is not None:
                 release(gone)
 
-    @property
-    def arriving(self) -> Collection[TaskId]:
-        """The tasks whose states are not read yet."""
-        return self._arriving.keys()
-
     def restore(self, enough: Callable[[], bool]) -> TaskId | None:
         """Read the state of an arriving task until `enough()` or a block is read. Returns the task if it has arrived.
 
         Raises ResetFailedError for a state that is gone or none of this kind.
         """
         loaded = self._loaded
-        for task, arrival in self._arriving.items():
+        for task, arrival in self.arriving.items():
             if not arrival.read(lambda: enough() or self._loaded != loaded):
                 break
-            del self._arriving[task]
+            del self.arriving[task]
             return task
         return None
 
@@ -237,18 +233,13 @@ class TaskStates:
         The others are leaving until `drop_leaving`.
         """
         cuts = {task: self._cut(task, at) for task, at in offsets.items()}
-        self._leaving |= {task: cut for task, cut in cuts.items() if cut.blocks is not None}
+        self.leaving |= {task: cut for task, cut in cuts.items() if cut.blocks is not None}
         return {task: cut.contribution for task, cut in cuts.items() if cut.blocks is None}
-
-    @property
-    def leaving(self) -> Collection[TaskId]:
-        """The tasks whose cuts for other owners are not written yet."""
-        return self._leaving.keys()
 
     def drop_leaving(self, tasks: Collection[TaskId]) -> None:
         """Drop the cuts of leaving tasks: each is handed over, or its next owner starts from the newest checkpoint."""
         for task in tasks:
-            self._leaving.pop(task, None)
+            self.leaving.pop(task, None)
 
     def write_leaving(self, enough: Callable[[], bool], put: Callable[[Block], object]) -> dict[TaskId, TaskState]:
         """Write cuts of leaving tasks until `enough()` or a block is there. Returns those that are written.
@@ -256,7 +247,7 @@ class TaskStates:
         `put` is called for each new block.
         """
         written = {}
-        for task, cut in self._leaving.items():
+        for task, cut in self.leaving.items():
             is_written = cut.write(enough)
             cut.store(put)
             if not is_written:
@@ -363,7 +354,7 @@ class TaskStates:
             )
 
     def _forget(self, task: TaskId) -> None:
-        self._arriving.pop(task, None)
+        self.arriving.pop(task, None)
         self._carried.pop(task, None)
         self._cuts.pop(task, None)
         self._abort(task)

@@ -158,7 +158,7 @@ MUTANTS = tuple(
         ("region_driver", "                self._let_go()  # and it comes back\n", "                pass\n"),
         ("region_driver", "self._place(self._read_states(lambda: False))", "break"),
         ("region_driver", "        elif isinstance(error, ResetFailedError):", "        elif False:"),
-        ("task_states", "        self._arriving.pop(task, None)\n", ""),
+        ("task_states", "        self.arriving.pop(task, None)\n", ""),
         ("task_states", "if start.sequence is None:", "if False:"),
         ("task_states", "self._carried.pop(task, None)", "pass"),
         ("task_states", "segments[len(cut.parts[name]) :]", "segments"),
