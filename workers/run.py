@@ -23,7 +23,6 @@ from kohort.producer import Producer
 from kohort.share_consumer import ShareConsumer
 from kohort.workers.dead_letters import DeadLetters
 from kohort.workers.job import Job
-from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.retry import Retry
 from kohort.workers.run_plan import IDLE_S, WAIT_S, check_arguments
 from kohort.workers.run_state import RunState, RunTotals
@@ -228,15 +227,10 @@ class _Handlers:
 class _ThreadHooks(RunHooks):
     """Revoked partitions are finished and committed before they go."""
 
-    def __init__(self, jobs: KeyedJobs, work: _Handlers, timeout_s: float) -> None:
-        super().__init__(jobs)
-        self._work = work
-        self._timeout_s = timeout_s
-
     def on_revoked(self, event: Revoked) -> Offsets:
         """Wait for running handlers, and return the offsets of the records that are done."""
         self.jobs.close(event.partitions)
-        self._work.wait_for(event.partitions, self._timeout_s)
+        self.work.wait_for(event.partitions, self.timeout_s)
         former: Any = self.former.on_revoked(event)  # the hooks of a Consumer are never awaited
         return {**(former or {}), **self.done_of(event.partitions)}
 

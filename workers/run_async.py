@@ -18,7 +18,6 @@ from kohort.producer import AsyncProducer
 from kohort.share_consumer import AsyncShareConsumer
 from kohort.workers.dead_letters import DeadLetters
 from kohort.workers.job import Job
-from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.retry import Retry
 from kohort.workers.run_plan import IDLE_S, WAIT_S, check_arguments
 from kohort.workers.run_state import RunState, RunTotals
@@ -225,15 +224,10 @@ class _Tasks:
 class _TaskHooks(RunHooks):
     """Revoked partitions are finished and committed before they go."""
 
-    def __init__(self, jobs: KeyedJobs, work: _Tasks, timeout_s: float) -> None:
-        super().__init__(jobs)
-        self._work = work
-        self._timeout_s = timeout_s
-
     async def on_revoked(self, event: Revoked) -> Offsets:
         """Wait for running handlers, and return the offsets of the records that are done."""
         self.jobs.close(event.partitions)
-        await self._work.wait_for(event.partitions, self._timeout_s)
+        await self.work.wait_for(event.partitions, self.timeout_s)
         return {**(await _awaited(self.former.on_revoked(event)) or {}), **self.done_of(event.partitions)}
 
     async def on_assigned(self, event: Assigned) -> Offsets:

@@ -146,7 +146,7 @@ class RunState:
     def running_of(self, partitions: Iterable[TopicPartition]) -> int:
         """The number of started jobs with records of these partitions."""
         places = frozenset(partitions)
-        return sum(_place(job) in places for job in self._running.values())
+        return sum((job.record.topic, job.record.partition) in places for job in self._running.values())
 
     @property
     def idle(self) -> bool:
@@ -163,7 +163,3 @@ class RunState:
 
     def _hold(self, job: Job, error: Exception | None, now: float) -> None:
         heappush(self._held, Held(now + self._retry.after_s(job.attempt), next(self._serial), job, error))
-
-
-def _place(job: Job) -> TopicPartition:
-    return TopicPartition(job.record.topic, job.record.partition)

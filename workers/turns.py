@@ -111,10 +111,13 @@ def turn_of(consumer: AnyConsumer, dead_letter: str | None) -> ShareTurn | Keyed
 
 
 class RunHooks(RebalanceHooks):
-    """Hooks of a run, which call those of the subscription too."""
+    """Hooks of a run, which call those of the subscription too. `work`: the running handlers, for which a revocation
+    waits up to `timeout_s`."""
 
-    def __init__(self, jobs: KeyedJobs) -> None:
+    def __init__(self, jobs: KeyedJobs, work: Any, timeout_s: float) -> None:
         self.jobs = jobs
+        self.work = work
+        self.timeout_s = timeout_s
         self.former = RebalanceHooks()
 
     def done_of(self, partitions: frozenset[TopicPartition]) -> Offsets:
