@@ -1,8 +1,7 @@
 """`kohort assign simulate|plan-migration`: show the plan of an assignor before any partition moves."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,8 @@ from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
 from kohort.cli.connection_options import ConnectionOptions, connected, console
-from kohort.common.errors import KohortError
+from kohort.cli.file_errors import writing
+from kohort.cli.terminal import counted
 from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
@@ -69,7 +69,7 @@ def simulate(
         raise typer.BadParameter("use the path of an HTML file", param_hint="--report")
     document, used = _document(file, topic, members, racks, lag, cluster, group)
     if save is not None:
-        with _writing(save):
+        with writing(save):
             save.write_text(json.dumps(document, indent=1) + "\n")
     chosen = [get(name) for name in assignor or [used or "cooperative-sticky"]]
     notes: list[str] = []
@@ -82,9 +82,9 @@ def simulate(
         report.show(outcomes, notes, console())
     if page is not None:
         subscribed = from_json(document)
-        title = f"{event or 'no event'}: {len(subscribed.members)} members, {subscribed.size} partitions"
-        with _writing(page):
-            pages = report.write_page(outcomes, notes, title, page)
+        size = f"{counted(len(subscribed.members), 'member')}, {counted(subscribed.size, 'partition')}"
+        with writing(page):
+            pages = report.write_page(outcomes, notes, f"{event or 'no event'}: {size}", page)
         for written in pages:
             typer.echo(f"wrote {written}", err=True)
 
@@ -118,7 +118,7 @@ def migrate(
     if not bounces:
         print(f"No restart is needed: the group uses {new!r} already.")
         return
-    print(f"From {old!r} to {new!r}, {members} members, {len(bounces)} rolling restarts:")
+    print(f"From {old!r} to {new!r}, {counted(members, 'member')}, {counted(len(bounces), 'rolling restart')}:")
     for number, bounce in enumerate(bounces, start=1):
         print(f"\n{number}. Restart every member, one after the other, with")
         print(f"     kohort: {bounce.kohort_setting}")
@@ -136,14 +136,6 @@ def migrate(
         "\nBegin the second restart after the first has reached every member. Do not merge the two: a\n"
         "member whose list shares nothing with the others' is refused with InconsistentGroupProtocol."
     )
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise KohortError(f"the file cannot be written: {error.strerror}", path=path) from None
 
 
 def _document(

@@ -25,8 +25,10 @@ from rich.table import Table
 
 from kohort.cli.connection_options import AsJson
 from kohort.cli.connection_options import console as output_console
-from kohort.cli.terminal import cell, markup
+from kohort.cli.file_errors import writing
+from kohort.cli.terminal import cell, counted, markup
 from kohort.common.errors import KohortError
+from kohort.common.whole_number import whole
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.broker_client import Access
 from kohort.conformance.broker_control import Commands, Operator
@@ -83,9 +85,13 @@ def main(
         str, typer.Option("--bootstrap", "-b", envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker.")
     ] = "",
     only: Annotated[
-        str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.", rich_help_panel=CHOICE)
-    ] = "",
-    skip: Annotated[str, typer.Option(help="Checks to leave out, in the same form.", rich_help_panel=CHOICE)] = "",
+        list[str] | None,
+        typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version; repeatable.", rich_help_panel=CHOICE),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(help="Checks to leave out, in the same form; repeatable.", rich_help_panel=CHOICE),
+    ] = None,
     timing: Annotated[
         bool,
         typer.Option("--timing/--no-timing", help="Also run checks that wait for timers.", rich_help_panel=CHOICE),
@@ -150,48 +156,46 @@ def main(
         raise typer.BadParameter("use the path of a file, without its ending", param_hint="--output")
     reports = {kind: output.with_name(f"{output.name}.{SUFFIX[kind]}") for kind in report or ()}
     for path in reports.values():  # a run takes minutes
-        with _writing(path):
+        with _judging(), writing(path):
             is_new = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()
             if is_new:
                 path.unlink()
-    with Signals().handled() as signals:
+    with _judging(), Signals().handled() as signals:
         try:
-            selection = Selection.of(only, CHECKS, skip)
-            accepted = Profile.load(profile) if profile else Profile()
-            extra = dict(map(_property, properties or ()))
-            limits = dict(map(_limit, at_most or ()))
-            context_tls = _tls(ca) if tls or ca else None
-            started = _broker(bootstrap, start, brokers, acls, extra)
-            with started as (address, started_user, started_stranger, operator):
-                if stop_command:
-                    operator = Commands(stop_command, start_command)
-                access = _access(context_tls, user or started_user)
-                outsider = stranger or started_stranger
-                outside = _access(context_tls, outsider, "--stranger") if outsider else None
-                title = name or accepted.name or (f"Apache Kafka {start}" if start else "")
-
-                async def judged() -> Report:
-                    target = await BrokerUnderTest.reach(address, access, outside)
-                    target.leave_traces = leave_traces or bool(start)
-                    target.session_ms, target.limits, target.operator = session_timeout_ms, limits, operator
-                    known = Profile(title, accepted.deviations)
-                    return await _conducted(
-                        target, signals, selection=selection, timing=timing, profile=known, at_a_time=at_a_time
-                    )
-
-                found = asyncio.run(judged())
+            selection = Selection.of(",".join(only or ()), CHECKS, ",".join(skip or ()))
         except SelectionError as error:
             raise typer.BadParameter(str(error), param_hint="--only, --skip") from None
-        except KohortError as error:  # also of the brokers of --start
-            raise _not_judged(error) from None
+        accepted = Profile.load(profile) if profile else Profile()
+        extra = dict(map(_property, properties or ()))
+        limits = dict(map(_limit, at_most or ()))
+        context_tls = _tls(ca) if tls or ca else None
+        started = _broker(bootstrap, start, brokers, acls, extra)
+        with started as (address, started_user, started_stranger, operator):
+            if stop_command:
+                operator = Commands(stop_command, start_command)
+            access = _access(context_tls, user or started_user)
+            outsider = stranger or started_stranger
+            outside = _access(context_tls, outsider, "--stranger") if outsider else None
+            title = name or accepted.name or (f"Apache Kafka {start}" if start else "")
+
+            async def judged() -> Report:
+                target = await BrokerUnderTest.reach(address, access, outside)
+                target.leave_traces = leave_traces or bool(start)
+                target.session_ms, target.limits, target.operator = session_timeout_ms, limits, operator
+                known = Profile(title, accepted.deviations)
+                return await _conducted(
+                    target, signals, selection=selection, timing=timing, profile=known, at_a_time=at_a_time
+                )
+
+            found = asyncio.run(judged())
         if as_json:
             print(found.dump())
         else:
             _summary(found)
         for kind, path in reports.items():
-            with _writing(path):
+            with writing(path):
                 path.write_text(_rendered(found, kind), encoding="utf-8")
             _say(error_console, f"wrote {markup(str(path))}")
     raise typer.Exit(_SIGNALLED + signals.received[0] if signals.received else found.exit_code)
@@ -224,10 +228,8 @@ def compare(
 
     Example: kohort conformance compare kafka.json.gz other.json
     """
-    try:
+    with _judging():
         first, second = Report.load(left), Report.load(right)
-    except ConformanceError as error:
-        raise _not_judged(error) from None
     found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
     if as_json:
         rows = [
@@ -248,22 +250,18 @@ def compare(
     out = output_console()
     if found:
         out.print(table)
-    _say(out, f"{len(found)} cells differ")
+    _say(out, counted(len(found), "different cell"))
     raise typer.Exit(1 if found else 0)
 
 
-def _not_judged(error: KohortError) -> typer.Exit:
-    _say(error_console, f"[red]kohort: error: {markup(str(error))}[/]")
-    return typer.Exit(COULD_NOT_JUDGE)
-
-
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """End the command with an error if the report at `path` cannot be written."""
+def _judging() -> Iterator[None]:
+    """End the command for an error of kohort, with the exit code of a run that could not judge."""
     try:
         yield
-    except OSError as error:
-        raise _not_judged(KohortError(f"the report cannot be written: {error.strerror}", path=path)) from None
+    except KohortError as error:
+        _say(error_console, f"[red]kohort: error: {markup(str(error))}[/]")
+        raise typer.Exit(COULD_NOT_JUDGE) from None
 
 
 def _say(out: Console, line: str) -> None:
@@ -415,10 +413,11 @@ def _access(tls: ssl.SSLContext | None, user: str, option: str = "--user") -> Ac
 
 
 def _limit(entry: str) -> tuple[str, int]:
-    api, equals, version = entry.partition("=")
-    if api not in API or not (equals and version.isdecimal()):
+    api, _, version = entry.partition("=")
+    highest = whole(version)
+    if api not in API or highest is None:
         raise typer.BadParameter(f"{entry!r}: use JoinGroup=5", param_hint="--at-most")
-    return api, int(version)
+    return api, highest
 
 
 def _property(entry: str) -> tuple[str, str]:

@@ -20,16 +20,18 @@ from rich.text import Text as Cell
 
 from kohort.admin import Admin
 from kohort.cli.connection_options import ConnectionOptions, connected, console
+from kohort.cli.file_errors import writing
 from kohort.cli.numbers_given import json_number
 from kohort.cli.partitions import partitions_of
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
-from kohort.cli.terminal import cell
+from kohort.cli.terminal import cell, counted
 from kohort.cli.timestamps import moment, time_ms
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped, parsed_json
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.optional_libraries import needed
+from kohort.common.whole_number import whole
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.network.errors import OperationTimeout
@@ -207,7 +209,7 @@ def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None
     """Return the offsets to read by partition. Partitions with nothing to read are left out."""
     known = partitions_of(admin, topic)
     if strange := sorted(set(only or ()) - {one.partition for one in known}):
-        raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
+        raise KohortError(f"the topic has {counted(len(known), 'partition')}", topic=topic, partition=strange[0])
     chosen = [one for one in known if only is None or one.partition in only]
     # Behind the end as this consumer sees it, under read_committed the last stable offset, nothing comes for now. A
     # leader that is moving is waited for: partitions must not be missing from what looks like all of a topic.
@@ -227,10 +229,10 @@ def _offsets(
 ) -> dict[TopicPartition, int]:
     if text in ("earliest", "latest"):
         return dict(first if text == "earliest" else end)
-    if text.isdecimal():
-        return dict.fromkeys(end, int(text))
-    if text[:1] == "-" and text[1:].isdecimal():
-        return {one: at + int(text) for one, at in end.items()}
+    if (offset := whole(text)) is not None:
+        return dict.fromkeys(end, offset)
+    if text[:1] == "-" and (last := whole(text[1:])) is not None:
+        return {one: at - last for one, at in end.items()}
     found = consumer.offsets_for_times(dict.fromkeys(end, time_ms(text, WHERE)))
     return {one: end[one] if at is None else at.offset for one, at in found.items()}
 
@@ -346,10 +348,8 @@ def _parquet_file(path: Path) -> Any:
         import pyarrow.parquet as pq
     from kohort.fastpath.arrow import default_schema
 
-    try:
+    with writing(path):
         return pq.ParquetWriter(path, default_schema())
-    except OSError as error:
-        raise KohortError(f"the file cannot be written: {error.strerror}", path=path) from None
 
 
 def _cell(value: Any) -> Cell:

@@ -25,15 +25,17 @@ from kohort.admin import (
 from kohort.admin.streams_groups import STREAMS
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.deletion import delete_each
+from kohort.cli.file_errors import reading
 from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.numbers_given import finite
 from kohort.cli.partitions import partitions_of, short
-from kohort.cli.terminal import cell, folding_table, say
+from kohort.cli.terminal import cell, counted, folding_table, say
 from kohort.cli.timestamps import time_ms
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
+from kohort.common.whole_number import whole
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Show and change consumer groups and share groups.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
@@ -92,7 +94,7 @@ def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) 
     say(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
     known = "started" if found.type == SHARE else "committed"
     count = sum(_from(one) is not None for one in rows)
-    say(f"{known} in {_counted(count, 'partition')}, where {_waiting(waiting)}")
+    say(f"{known} in {counted(count, 'partition')}, where {_waiting(waiting)}")
     if not found.members:
         say("no members")
         return
@@ -242,7 +244,7 @@ def remove_members(
     if as_json:
         print(json.dumps({"group": group, "removed": [one.member_id for one in gone]}))
     else:
-        say(f"removed {_counted(len(gone), 'member')} of {group}")
+        say(f"removed {counted(len(gone), 'member')} of {group}")
 
 
 # --------------------------------------------------------------------------------------------------- where to reset
@@ -268,10 +270,11 @@ def _where(admin: Admin, group: str, shares: bool, to: str, topics: frozenset[st
     )
     # Named topics include partitions without a commit. A member would reset these by its own setting.
     partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
-    if to[0] in "+-" and to[1:].isdecimal():
-        return {one: committed[one] + int(to) for one in partitions if one in committed}
-    if to.isdecimal():
-        return dict.fromkeys(partitions, int(to))
+    if to[0] in "+-" and (count := whole(to[1:])) is not None:
+        shift = count if to[0] == "+" else -count
+        return {one: committed[one] + shift for one in partitions if one in committed}
+    if (offset := whole(to)) is not None:
+        return dict.fromkeys(partitions, offset)
     ends = admin.end_offsets(partitions)
     if to == "latest":
         found = ends
@@ -308,15 +311,14 @@ def _offset(read: object) -> int:
 
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
+    with reading(path):
+        data = path.read_bytes()
     try:
-        found = parsed_json(path.read_bytes())
         return {
-            TopicPartition(topic, _offset(int("" if "_" in number else number))): _offset(offset)
-            for topic, numbers in found.items()
+            TopicPartition(topic, _offset(whole(number))): _offset(offset)
+            for topic, numbers in parsed_json(data).items()
             for number, offset in numbers.items()
         }
-    except OSError as error:
-        raise KohortError(f"the file cannot be read: {error.strerror}", path=path) from None
     except (ValueError, AttributeError, TypeError):
         raise KohortError("not a file of offsets", hint='{"topic": {"0": 5, "1": 7}}', path=path) from None
 
@@ -386,7 +388,7 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     shown = rows[: max(1, most)]
     waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
-    caption = f"{_waiting(waiting)} in {_counted(len(rows), 'partition')}{more}"
+    caption = f"{_waiting(waiting)} in {counted(len(rows), 'partition')}{more}"
     table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
     whole: OverflowMethod = "fold" if before is None else "ellipsis"  # --watch counts a line for each row
     for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
@@ -401,10 +403,6 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
 
 def _waiting(count: int) -> str:
     return f"{count} record waits" if count == 1 else f"{count} records wait"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: int | None) -> str:

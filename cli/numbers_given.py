@@ -13,11 +13,6 @@ def json_number(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int | None:
-    """Return the number that a text of at most 18 ASCII digits is, or None for another text. Raises no error."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
-
-
 def finite(number: float | None) -> float | None:
     """Return the number. Raises BadParameter for infinity, and for nan, which passes `min` and `max`."""
     if number is not None and not math.isfinite(number):

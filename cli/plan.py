@@ -13,10 +13,10 @@ from rich.console import Console
 
 from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
-from kohort.cli.numbers_given import whole
-from kohort.cli.terminal import cell, folding_table
+from kohort.cli.terminal import cell, counted, folding_table
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
+from kohort.common.whole_number import whole
 from kohort.spark.checkpoint import finished_offsets
 from kohort.spark.errors import PlanError
 from kohort.spark.offset_json import unlogged
@@ -146,6 +146,6 @@ def _show(found: ReadPlan, out: Console) -> None:
     for one in found:
         table.add_row(cell(one.topic), str(one.partition), f"{one.start:,}", f"{one.stop:,}", f"{len(one):,}")
     out.print(table if found else "nothing to read")
-    out.print(f"{len(found)} ranges, {sum(map(len, found)):,} offsets")
+    out.print(f"{counted(len(found), 'range')}, {counted(sum(map(len, found)), 'offset')}")
     for gap in found.gaps:
         out.print(cell(f"gap: {gap}"), soft_wrap=True)

@@ -28,7 +28,7 @@ from kohort.cli.record_input import (
     text_records,
 )
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
-from kohort.cli.terminal import say
+from kohort.cli.terminal import counted, say
 from kohort.common.errors import KohortError
 from kohort.network.process_exit import exit_on_sigterm
 from kohort.producer import Producer, ProducerConfig
@@ -182,12 +182,12 @@ class _Shipment:
             print(json.dumps(found | {"seconds": round(time.monotonic() - self._begun, 3)}))
             return
         failed = f", {self._failed:,} failed" if self._failed else ""
-        say(f"{counts.total():,} records {word} to {self._topic}{failed}")
+        say(f"{counted(counts.total(), 'record')} {word} to {self._topic}{failed}")
 
     def check(self) -> None:
         """Raises KohortError if a record has failed."""
         if self._error is not None:
-            raise KohortError(f"{self._failed:,} records were not delivered; the first error: {self._error}")
+            raise KohortError(f"{counted(self._failed, 'record')} not delivered; the first error: {self._error}")
 
 
 # ------------------------------------------------------------------------------------------------------------- input

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from kohort.cli.file_errors import reading
 from kohort.cli.numbers_given import json_number
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
@@ -94,10 +95,8 @@ def opened(path: Path) -> AbstractContextManager[BinaryIO]:
     """A file, or standard input for "-". Raises KohortError if it cannot be read."""
     if path == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    try:
+    with reading(path):
         return path.open("rb")
-    except OSError as error:
-        raise KohortError(f"the file cannot be read: {error.strerror}", path=path) from None
 
 
 # ------------------------------------------------------------------------------------------------------------- lines

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.terminal import say
+from kohort.cli.file_errors import writing
+from kohort.cli.terminal import counted, say
 from kohort.cli.timestamps import moment
 from kohort.common.errors import KohortError
 from kohort.common.optional_libraries import needed
@@ -88,7 +89,7 @@ def dump(
             print(json.dumps(line) if as_json else "  ".join(f"{name}={value}" for name, value in line.items()))
     if unsound:
         raise KohortError(
-            f"{unsound} batches do not match their checksum",
+            f"batches with a wrong checksum: {unsound}",
             hint="use `--on-corrupt skip_batch` to skip them",
             path=str(path),
         )
@@ -134,24 +135,23 @@ def to_parquet(
     part = target.with_name(f".{target.name}.part")
     written = 0
     try:
-        with (
-            exit_on_sigterm(),
-            open_segment(path) as segment,
-            parquet.ParquetWriter(part, default_schema()) as writer,
-        ):
-            for columns in segment.read(
-                from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value
-            ):
-                _report(columns)
-                writer.write_batch(columns.to_arrow())
-                written += len(columns)
-        part.replace(target)
-    except OSError as error:
-        raise KohortError(f"cannot write: {error.strerror}", path=str(target)) from error
+        with exit_on_sigterm(), open_segment(path) as segment, writing(target):
+            with parquet.ParquetWriter(part, default_schema()) as writer:
+                for columns in segment.read(
+                    from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value
+                ):
+                    _report(columns)
+                    writer.write_batch(columns.to_arrow())
+                    written += len(columns)
+            part.replace(target)
     finally:
         with suppress(OSError):
             part.unlink()
-    print(json.dumps({"records": written, "file": str(target)}) if as_json else f"{written} records -> {target}")
+    print(
+        json.dumps({"records": written, "file": str(target)})
+        if as_json
+        else f"{counted(written, 'record')} -> {target}"
+    )
 
 
 def _figures(segment: Segment, on_corrupt: OnCorrupt) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime
 
 from kohort.common.errors import KohortError
+from kohort.common.foreign_text import cut
 from kohort.coordinator_client.offset_reset import ResetPolicy
 
 
@@ -24,7 +25,7 @@ def time_ms(text: str, hint: str) -> int:
         when = datetime.fromisoformat(text)
         since_s = (when if when.tzinfo else when.astimezone()).timestamp()
     except (ValueError, OverflowError):
-        raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
+        raise KohortError(f"{cut(text)!r} is neither an offset nor a time", hint=hint) from None
     return max(0, int(since_s * 1000))  # a broker gives negative times another meaning
 
 

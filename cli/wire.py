@@ -17,9 +17,10 @@ import typer
 from kohort.cli.connection_options import ConnectionOptions, connected
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.numbers_given import finite
-from kohort.cli.terminal import say
+from kohort.cli.terminal import counted, say
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.whole_number import whole
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
 from kohort.network.process_exit import exit_on_sigterm
@@ -132,7 +133,7 @@ def record(
             consumer.poll(min(left, 1.0))
     with path.open() as lines:
         count = sum(1 for _ in tape.read(lines))
-    reported = f"{count} frames on {path}; see them with: kohort wire explain {path} --summary"
+    reported = f"{counted(count, 'frame')} on {path}; see them with: kohort wire explain {path} --summary"
     print(json.dumps({"tape": str(path), "frames": count}) if as_json else reported)
 
 
@@ -259,7 +260,8 @@ def _taped(each: Taped) -> Shown:
 
 
 def _api(name: str) -> Api:
-    key: int | str = int(name) if name.isdecimal() else name
+    number = whole(name)
+    key = name if number is None else number
     if key not in API:
         raise KohortError(f"no API {name!r}", hint="run `kohort wire apis` for a list")
     return API[key]

@@ -184,9 +184,11 @@ class BrokerUnderTest:
         return max(ours_low, low), min(ours_high, high)
 
     def setting(self, name: str) -> int | None:
-        """Return a broker setting as a number, None if the broker did not return it."""
-        value = self.settings.get(name)
-        return int(value) if value is not None and value.lstrip("-").isdigit() else None
+        """Return a broker setting as a number, None if the broker returned none."""
+        try:
+            return int(self.settings[name])
+        except (KeyError, ValueError):
+            return None
 
     @property
     def first_join_s(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from kohort.common.whole_number import whole
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import SelectionError
 from kohort.protocol.catalogue import API
@@ -162,11 +163,12 @@ def _patterns(text: str, checks: tuple[Check, ...]) -> tuple[Pattern, ...]:
     found: list[Pattern] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, version = entry.partition("@")
-        if version and not version.isdecimal():
+        number = whole(version)
+        if version and number is None:
             raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
         if not any(_matches(name, check.id) for check in checks):
             raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")
-        found.append((name, int(version) if version else None))
+        found.append((name, number))
     return tuple(found)
 
 

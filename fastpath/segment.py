@@ -53,7 +53,7 @@ class Segment:
         folder = _FOLDER.fullmatch(path.absolute().parent.name)
         self.topic = folder["topic"] if folder else ""
         self.partition = int(folder["partition"]) if folder else -1
-        if path.suffix != ".log" or not path.stem.isdigit():
+        if path.suffix != ".log" or not path.stem.isdecimal():
             raise KohortError(
                 "the file name must be the segment's first offset", hint="like 00000000000000000000.log", path=str(path)
             )

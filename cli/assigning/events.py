@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from kohort.cli.numbers_given import whole
 from kohort.common import KohortError
+from kohort.common.whole_number import whole
 
 Document = dict[str, Any]
 MOST_PARTITIONS = 2_000_000  # of all topics; more than a cluster has, and what memory can hold with racks and lag

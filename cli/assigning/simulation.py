@@ -12,7 +12,7 @@ from kohort.assignors.group_file import from_json, to_json
 from kohort.assignors.plan import NO_MEMBER
 from kohort.cli.assigning.events import BadEvent, Document, check_size, happen
 from kohort.cli.assigning.java_plans import JavaPlans
-from kohort.cli.numbers_given import whole
+from kohort.common.whole_number import whole
 
 MOST_ROUNDS = 5
 _STICKY = frozenset({"sticky", "rack-sticky", "cooperative-sticky", "rack-cooperative-sticky"})

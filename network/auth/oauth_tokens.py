@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, parsed_json, scrubbed
+from kohort.common.whole_number import whole
 from kohort.network.auth.security_config import LOOPBACK, SecurityConfig
 from kohort.network.auth.token_refresh import Token
 from kohort.network.errors import AuthenticationFailed, ConfigError, TokenUnavailable
@@ -198,8 +199,8 @@ def _from_endpoint(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token 
             url=url,
         )
     lifetime_s = responded.get("expires_in")
-    if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
-        lifetime_s = int(lifetime_s)
+    if isinstance(lifetime_s, str):
+        lifetime_s = whole(lifetime_s)
     if isinstance(lifetime_s, bool) or not isinstance(lifetime_s, int | float):
         lifetime_s = _left_s(value, None, wall_ms())
     return Token(value, _believed(lifetime_s), extensions_of(config.sasl_oauth_extensions))

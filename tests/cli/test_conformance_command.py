@@ -1,5 +1,6 @@
 """`kohort conformance` with files and brokers that cannot be used."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_a_wrong_selection_names_its_options(capsys: pytest.CaptureFixture[str])
     assert "no check matches 'none'" in errors
 
 
+def test_a_selection_may_be_given_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker() as broker:
+        parts = ["--only", "D3a@4", "--only", "D1a@4,B9@5", "--skip", "B9", "--skip", "C*"]
+        assert main(["conformance", "-b", broker.bootstrap, *parts, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert sorted((one["check"], one["version"]) for one in results) == [("D1a", 4), ("D3a", 4)]
+
+
 def test_a_report_without_a_file_name_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     code, errors = run(capsys, "--output", "", "--report", "json")
     assert code == 2
@@ -48,7 +57,7 @@ def test_a_report_that_cannot_be_written_is_no_failure_of_the_broker(
     (tmp_path / "file").touch()
     code, errors = run(capsys, "--output", str(tmp_path / "file" / "report"), "--report", "json")
     assert code == COULD_NOT_JUDGE
-    assert "the report cannot be written: File exists" in errors
+    assert "the file cannot be written: File exists" in errors
 
 
 def test_a_report_that_cannot_be_written_is_found_before_the_run(
@@ -57,7 +66,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_run(
     (tmp_path / "folder.json").mkdir()
     requested = ["conformance", "-b", "localhost:1", "--report", "json", "--output"]
     assert main([*requested, str(tmp_path / "folder")]) == COULD_NOT_JUDGE
-    assert "the report cannot be written: Is a directory" in capsys.readouterr().err
+    assert "the file cannot be written: Is a directory" in capsys.readouterr().err
     (tmp_path / "before.json").write_text("an earlier report")
     for name in ("before", "new"):
         assert main([*requested, str(tmp_path / name)]) == COULD_NOT_JUDGE

@@ -269,7 +269,7 @@ def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> No
     file.write_text(f'{{"topic": {{"0": {offset}}}}}')
     with pytest.raises(KohortError, match="not a file of offsets"):
         _from_file(file)
-    for number in ("0_0", "-1", "x"):
+    for number in ("0_0", "-1", "x", "+1", " 1", "\uff11", "9" * 5000):
         file.write_text(f'{{"topic": {{"{number}": 5}}}}')
         with pytest.raises(KohortError, match="not a file of offsets"):
             _from_file(file)

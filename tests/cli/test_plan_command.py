@@ -49,7 +49,9 @@ def test_no_name_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeBroker(topics={topic: 1}) as fake:
         fake.produce(topic, 0, [(None, b"v")])
         assert main(["plan", "--topic", topic, "-b", fake.bootstrap]) == 0
-    assert [topic, "0", "0", "1", "1"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = capsys.readouterr().out.splitlines()
+    assert [topic, "0", "0", "1", "1"] in [line.split() for line in lines]
+    assert lines[-1] == "1 range, 1 offset"
 
 
 def test_a_share_group_has_no_committed_offsets(capsys: pytest.CaptureFixture[str]) -> None:

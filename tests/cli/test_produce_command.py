@@ -245,7 +245,7 @@ def test_records_that_fail_are_counted_and_are_an_error(
     assert main(["produce", "topic", str(file), "-b", fake.bootstrap]) == 1
     printed = capfd.readouterr()
     assert printed.out == "0 records delivered to topic, 5 failed\n"
-    assert "5 records were not delivered; the first error: " in printed.err
+    assert "5 records not delivered; the first error: " in printed.err
 
 
 def test_a_transaction_is_seen_whole_or_not_at_all(run: Run, fake: FakeBroker, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_broken_checksum_is_seen_and_read_around(
     assert main(["segment", "dump", str(path)]) == 1
     shown = capsys.readouterr()
     assert "sound=False" in shown.out
-    assert "1 batches do not match their checksum" in shown.err
+    assert "batches with a wrong checksum: 1" in shown.err
     target = tmp_path / "flights.parquet"
     assert main(["segment", "to-parquet", str(path), str(target)]) == 1
     assert "CRC-32C" in capsys.readouterr().err

@@ -252,7 +252,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert failed["counts"]["fail"] + failed["counts"]["blocked"] == 1
         capsys.readouterr()
         assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json"]) == 0
-        assert "0 cells differ" in capsys.readouterr().out
+        assert "0 different cells" in capsys.readouterr().out
         assert main([*common, "--only", "D3a@4", "--json"]) == 1
         response = capsys.readouterr().out
         assert [entry["check"] for entry in json.loads(response)["results"]] == ["D3a"]
