@@ -1,6 +1,7 @@
 """Keeps every frame of a consumer on a wire tape: a file of JSON lines, without secrets."""
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,32 @@ from kohort.common.log_context import logger
 from kohort.common.private_files import opener
 from kohort.network.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
+
+if sys.platform == "win32":
+
+    def _lock(_file: TextIO) -> bool:
+        return True
+
+    def _unlock(_file: TextIO) -> None: ...
+
+else:
+    import fcntl
+
+    def _lock(file: TextIO) -> bool:
+        """Lock the file. Returns False if another client has it locked."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # a file system without locks
+        return True
+
+    def _unlock(file: TextIO) -> None:
+        """Unlock the file, which a forked child may have open for longer."""
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+
 
 log = logger("kohort.connections")
 
@@ -24,7 +51,8 @@ class Tape:
 
     Lines are written whole. The tape of a killed process therefore ends with a line or one incomplete line, and on a
     full disk it ends there. Frames of the next process begin on a line of their own. `started`: monotonic seconds that
-    count as 0. Raises ConfigError for a path that cannot be written, and for a file that is not a tape.
+    count as 0. Raises ConfigError for a path that cannot be written, for a file that is not a tape, and for a tape that
+    another client writes. A replay cannot separate the frames of two. Windows has no such check.
     """
 
     def __init__(self, path: str, started: float) -> None:
@@ -36,6 +64,10 @@ class Tape:
             self._file: TextIO = open(path, "a", buffering=1, opener=opener)  # noqa: SIM115 -- open as long as the driver
         except OSError as error:
             raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
+        if Path(path).is_file() and not _lock(self._file):  # a device may be the tape of several clients
+            self._file.close()
+            hint = "use a file of its own for each client"
+            raise ConfigError("another client writes this tape", hint=hint, setting="tape", path=path)
 
     def connection(self, node: str) -> Keep:
         """The function that one connection to `node` calls for each of its frames."""
@@ -49,6 +81,8 @@ class Tape:
         return keep
 
     def close(self) -> None:
+        if not self._file.closed:
+            _unlock(self._file)
         with suppress(OSError):  # the rest after a full disk is tried again, without another message
             self._file.close()
 

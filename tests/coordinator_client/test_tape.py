@@ -1,5 +1,6 @@
 """A consumer's tape: every frame of a real membership, readable, replayable, in order."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ def test_nothing_is_appended_to_a_file_that_is_not_a_tape(tmp_path: Path) -> Non
         with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, tape=str(path)) as consumer:
             assert consumer.partitions_for("t")
     assert len({one.node for one in tape.read(path.read_text().splitlines())}) >= 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock that lets others read")
+def test_a_tape_has_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "shared.tape")
+    with FakeBroker(topics={"t": 1}) as fake:
+        with Consumer(fake.bootstrap, tape=path) as consumer:
+            for _ in range(2):
+                with pytest.raises(ConfigError, match="another client writes this tape"):
+                    Consumer(fake.bootstrap, tape=path)
+            assert consumer.partitions_for("t")
+        with Consumer(fake.bootstrap, tape=path) as consumer:
+            assert consumer.partitions_for("t")
+        with Consumer(fake.bootstrap, tape="/dev/null"), Consumer(fake.bootstrap, tape="/dev/null") as consumer:
+            assert consumer.partitions_for("t")
+    assert [frame.api for frame in tape.read(Path(path).read_text().splitlines())].count("Metadata") >= 4
 
 
 def test_a_tape_goes_on_behind_the_incomplete_line_of_a_killed_process(tmp_path: Path) -> None:
