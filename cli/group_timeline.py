@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from kohort.cli.connection_options import console
 from kohort.cli.partitions import short
+from kohort.cli.terminal import counted
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
@@ -76,7 +78,7 @@ def drawing(rebalances: Sequence[RebalanceRecord], now: float) -> RenderableType
     longest_s = max(_lasted_s(each, now) for each in shown)
     rows: list[RenderableType] = []
     if len(rebalances) > len(shown):
-        rows.append(Text(f"({len(rebalances) - len(shown)} earlier rebalances are not shown)", style="dim"))
+        rows.append(Text(f"({counted(len(rebalances) - len(shown), 'earlier rebalance')} not shown)", style="dim"))
     before = shown[0]
     for each in shown:
         if each.started_at < before.started_at:
@@ -110,10 +112,10 @@ def plain(each: RebalanceRecord, now: float) -> dict[str, Any]:
 
 def _follow(path: Path, as_json: bool) -> None:
     reported = 0
-    with Live(console=console(), auto_refresh=False, transient=False) if not as_json else _Silent() as live:
+    with nullcontext() if as_json else Live(console=console(), auto_refresh=False) as live:
         while True:
             rebalances, now = _read(path)
-            if as_json:
+            if live is None:
                 ended = [each for each in rebalances if each.ended_at is not None]
                 for each in ended[reported:]:
                     print(json.dumps(plain(each, now)), flush=True)
@@ -121,17 +123,6 @@ def _follow(path: Path, as_json: bool) -> None:
             else:
                 live.update(drawing(rebalances, now), refresh=True)
             time.sleep(REFRESH_S)
-
-
-class _Silent:
-    """The substitute of a live display."""
-
-    def __enter__(self) -> _Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def update(self, _renderable: RenderableType, *, refresh: bool) -> None: ...
 
 
 def _read(path: Path) -> tuple[tuple[RebalanceRecord, ...], float]:

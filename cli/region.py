@@ -256,11 +256,8 @@ def retire(
 def _named(sequences: Sequence[int]) -> str:
     if not sequences:
         return "no checkpoint is"
-    return f"checkpoint{'s' if len(sequences) > 1 else ''} {', '.join(map(str, sequences))} {_are(sequences)}"
-
-
-def _are(sequences: Sequence[int]) -> str:
-    return "are" if len(sequences) > 1 else "is"
+    plural, are = ("s", "are") if len(sequences) > 1 else ("", "is")
+    return f"checkpoint{plural} {', '.join(map(str, sequences))} {are}"
 
 
 def _confirm(confirmed: bool, prompt: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from kohort.admin import BrokerDescription, TopicDescription
 from kohort.admin.cluster import Configs
-from kohort.cli.doctor.finding import Finding, Severity
+from kohort.cli.doctor.finding import Finding, Severity, error, note, warning
 from kohort.cli.partitions import short
 from kohort.common import KohortError, TopicPartition
 from kohort.common.topic_partition import grouped
@@ -35,8 +35,7 @@ OFFSETS_COPIES: Final = 3
 def unreachable(brokers: Sequence[BrokerDescription], reached: Mapping[str, str | None]) -> Iterator[Finding]:
     for one in brokers:
         if (why := reached.get(one.address)) is not None:
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"the cluster advertises {one.address}, which cannot be reached from here: {why}",
                 f"broker {one.node}",
                 "set advertised.listeners of this broker to what its clients can resolve and reach, or open the way",
@@ -48,8 +47,7 @@ def loopback(settings: ConsumerConfig, brokers: Sequence[BrokerDescription]) -> 
         return
     for one in brokers:
         if _is_loopback(one.host):
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"the cluster advertises {one.address}, which is this machine and not the broker's",
                 f"broker {one.node}",
                 "set advertised.listeners of this broker to its name in the network",
@@ -59,8 +57,7 @@ def loopback(settings: ConsumerConfig, brokers: Sequence[BrokerDescription]) -> 
 def missing_topic(topics: Mapping[str, TopicDescription | KohortError]) -> Iterator[Finding]:
     for name, found in topics.items():
         if isinstance(found, KohortError) and not isinstance(found, AuthorizationFailed):
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"the topic cannot be read: {found.message}",
                 f"topic {name}",
                 "check its name (kohort topic list), or create it (kohort topic create)",
@@ -75,8 +72,7 @@ def leaderless(topics: Mapping[str, TopicDescription | KohortError]) -> Iterator
         if one.leader < 0
     ]
     if gone:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             "no leader: nothing can be read or written",
             short(gone),
             "start the brokers that hold its replicas (kohort topic describe)",
@@ -96,15 +92,13 @@ def under_replicated(
             elif one.leader >= 0 and len(one.in_sync) < len(one.replicas):
                 thin.append(place)
     if below:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             "fewer replicas in sync than min.insync.replicas: writes with acks=all are refused",
             short(below),
             "start the brokers that are away, or see why they lag",
         )
     if thin:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             "fewer replicas in sync than there are: one more failure costs more than it should",
             short(thin),
             "start the brokers that are away, or see why they lag",
@@ -149,8 +143,7 @@ def common_versions(settings: ConsumerConfig, versions: Mapping[int, VersionRang
     for node, ranges in versions.items():
         strange = [name for name in NEEDED[settings.protocol] if not _common(name, ranges)]
         if strange:
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"no common version of {', '.join(strange)}: a consumer with group.protocol={settings.protocol} cannot "
                 "work with this broker",
                 f"broker {node}",
@@ -162,8 +155,7 @@ def brokers_differ(versions: Mapping[int, VersionRanges]) -> Iterator[Finding]:
     alike = grouped((tuple(sorted(ranges.items())), node) for node, ranges in versions.items())
     if len(alike) > 1:
         reported = "; ".join(", ".join(map(str, nodes)) for nodes in alike.values())
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             f"brokers of different versions: {reported}",
             "cluster",
             "finish the upgrade; what a member can do depends on where its coordinator is meanwhile",
@@ -178,8 +170,7 @@ def topic_rights(topics: Mapping[str, TopicDescription | KohortError]) -> Iterat
             continue
         else:
             missing = "READ it"
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"no right to {missing}: Fetch is refused with TOPIC_AUTHORIZATION_FAILED",
             f"topic {name}",
             f"kafka-acls --add --allow-principal User:NAME --operation Read --topic {name}",
@@ -188,8 +179,7 @@ def topic_rights(topics: Mapping[str, TopicDescription | KohortError]) -> Iterat
 
 def group_rights(settings: ConsumerConfig, group_allowed: frozenset[str] | None) -> Iterator[Finding]:
     if group_allowed is not None and "READ" not in group_allowed:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             "no right to READ the group: joining and committing are refused with GROUP_AUTHORIZATION_FAILED",
             f"group {settings.group}",
             f"kafka-acls --add --allow-principal User:NAME --operation Read --group {settings.group}",

@@ -14,7 +14,7 @@ from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
 from kohort.cli.numbers_given import finite
-from kohort.cli.terminal import cell, folding_table, say
+from kohort.cli.terminal import cell, counted, folding_table, say
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
 
@@ -107,7 +107,7 @@ def _show(opinion: Opinion) -> None:
             mark = Text(found.severity, style=STYLES[found.severity])
             table.add_row(mark, rule.name, cell(found.where), cell(found.what), cell(found.do))
         out.print(table)
-    reported = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
+    reported = [Text(f"satisfied: {counted(len(opinion.satisfied), 'rule')}")]
     if opinion.unchecked:
         reported += [
             Text(escaped(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked

@@ -1,6 +1,7 @@
 """Findings of rules."""
 
 from enum import StrEnum
+from functools import partial
 
 from kohort.common.named_tuple import NamedTuple
 
@@ -24,3 +25,8 @@ class Finding(NamedTuple):
     what: str
     where: str
     do: str
+
+
+error = partial(Finding, Severity.ERROR)
+warning = partial(Finding, Severity.WARNING)
+note = partial(Finding, Severity.NOTE)

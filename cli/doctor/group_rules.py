@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.admin import GroupDescription, MemberDescription
-from kohort.cli.doctor.finding import Finding, Severity
+from kohort.cli.doctor.finding import Finding, error, note, warning
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
@@ -24,8 +24,7 @@ class TimedSnapshot:
 
 def group_exists(settings: ConsumerConfig, group: GroupDescription | None) -> Iterator[Finding]:
     if group is None:
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             "the group does not exist yet",
             f"group {settings.group}",
             "check its name with `kohort group list`; the first member creates it",
@@ -37,8 +36,7 @@ def common_assignor(settings: ConsumerConfig, group: GroupDescription | None) ->
         return
     names = [one if isinstance(one, str) else one.name for one in settings.assignors]
     if group.assignor not in names:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"the group uses {group.assignor!r}, and these settings list {', '.join(names)}: a member with them is "
             "refused with INCONSISTENT_GROUP_PROTOCOL unless the others list one of those too",
             f"group {group.group}",
@@ -51,8 +49,7 @@ def eager_and_cooperative(group: GroupDescription | None) -> Iterator[Finding]:
         return
     keepers = [one for one in group.members if one.kept]
     if keepers and len(group.members) > 1:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"{_names(keepers)} kept partitions through the last rebalance, but {group.assignor!r} needs all members "
             "to release them first: two members may have read the same partition",
             f"group {group.group}",
@@ -66,8 +63,7 @@ def both_protocols(group: GroupDescription | None) -> Iterator[Finding]:
     classic = [one for one in group.members if one.classic]
     new = [one for one in group.members if one.classic is False]
     if classic and new:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"{len(classic)} members use the classic protocol and {len(new)} the new one (KIP-848): intended for a "
             "migration only",
             f"group {group.group}",
@@ -77,8 +73,7 @@ def both_protocols(group: GroupDescription | None) -> Iterator[Finding]:
 
 def other_kind(group: GroupDescription | None) -> Iterator[Finding]:
     if group is not None and group.protocol_type not in ("consumer", "share", ""):
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"the group has the protocol type {group.protocol_type}, so no consumer can join it",
             f"group {group.group}",
             "choose another group.id",
@@ -89,8 +84,7 @@ def instance_taken(settings: ConsumerConfig, group: GroupDescription | None) -> 
     wanted = settings.group_instance_id
     for one in () if group is None or wanted is None else group.members:
         if one.instance_id == wanted:
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"group.instance.id={wanted} is in use by {one.client_id} at {one.host}: a process that starts with it "
                 "fences that member",
                 f"group {group.group if group else ''}",
@@ -107,8 +101,7 @@ def instance_fought_over(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     for instance, members in sorted(holders.items()):
         if len(members) > 1:
             clients = ", ".join(sorted(set(members.values())))
-            yield Finding(
-                Severity.ERROR,
+            yield error(
                 f"group.instance.id={instance} changed hands {len(members) - 1} times during the watch ({clients}): "
                 "several processes have it and fence each other, or one process restarts again and again",
                 f"group {looks[-1].group.group}",
@@ -119,8 +112,7 @@ def instance_fought_over(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
 def rebalance_stuck(settings: ConsumerConfig, looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     if len(looks) > 1 and all(look.group.state in REBALANCING for look in looks):
         last = looks[-1]
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"the group has been {last.group.state} all the {last.at_s - looks[0].at_s:.0f} s of the watch: a member "
             f"that does not poll holds it up, for {settings.max_poll_interval_ms} ms with these settings",
             f"group {last.group.group}",
@@ -141,8 +133,7 @@ def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     most = max(look.lag for look in looks[:half])
     if least > most:
         readers = f"{len(last.members)} members" if last.members else "no consumer, because the group has no members"
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"lag grows: from {looks[0].lag} to {looks[-1].lag} records in {looks[-1].at_s - looks[0].at_s:.0f} s, "
             f"read by {readers}",
             f"group {last.group}",
@@ -155,8 +146,7 @@ def idle_members(group: GroupDescription | None) -> Iterator[Finding]:
         return
     idle = [one for one in group.members if not one.owned]
     if idle:
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             f"{len(idle)} of {len(group.members)} members own no partition: {_names(idle)}",
             f"group {group.group}",
             "remove these members, or add partitions",

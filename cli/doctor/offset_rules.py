@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kohort.admin.cluster import Configs
-from kohort.cli.doctor.finding import Finding, Severity
+from kohort.cli.doctor.finding import Finding, error, note, warning
 from kohort.cli.partitions import short
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -39,8 +39,7 @@ def below_log(settings: ConsumerConfig, committed: Sequence[CommittedOffsets]) -
     lost = [one for one in committed if one.offset < one.first]
     if lost:
         records = sum(one.first - one.offset for one in lost)
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"committed below the log start: {records} unread offsets were deleted ({_at(lost)}); the next "
             f"member goes on by auto.offset.reset={settings.auto_offset_reset}",
             short(one.partition for one in lost),
@@ -51,8 +50,7 @@ def below_log(settings: ConsumerConfig, committed: Sequence[CommittedOffsets]) -
 def beyond_log(settings: ConsumerConfig, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
     ahead = [one for one in committed if one.offset > one.end]
     if ahead:
-        yield Finding(
-            Severity.ERROR,
+        yield error(
             f"committed beyond the log's end ({_at(ahead)}): the topic was created again, or its leader lost records; "
             f"the next member goes on by auto.offset.reset={settings.auto_offset_reset}",
             short(one.partition for one in ahead),
@@ -64,8 +62,7 @@ def uncommitted(
     committed: Sequence[CommittedOffsets], unread: Sequence[TopicPartition], settings: ConsumerConfig
 ) -> Iterator[Finding]:
     if committed and unread and settings.auto_offset_reset == "latest":
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             "nothing is committed here while other partitions are, and auto.offset.reset=latest: what is written "
             "before the first commit is skipped if a member fails",
             short(unread),
@@ -76,8 +73,7 @@ def uncommitted(
 def expiry(inactivity: Inactivity | None) -> Iterator[Finding]:
     if inactivity is None or inactivity.at_least_s is None:
         return
-    yield Finding(
-        Severity.WARNING,
+    yield warning(
         f"no members, and no commit for {_hours(inactivity.at_least_s)} or more: offsets are deleted after "
         f"{_hours(inactivity.kept_s)} (offsets.retention.minutes)",
         f"group {inactivity.group}",
@@ -98,8 +94,7 @@ def clock(
     ):
         if chosen:
             most = max(ahead[one] for one in chosen)
-            yield Finding(
-                Severity.WARNING,
+            yield warning(
                 f"records from the future, by up to {most / 1000:.0f} s: {whose} is ahead of ours, or ours is behind; "
                 "retention keeps them for as much longer, and offsets by time mislead",
                 short(chosen),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kohort.admin import SharePartitionOffset
-from kohort.cli.doctor.finding import Finding, Severity
+from kohort.cli.doctor.finding import Finding, note, warning
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -38,16 +38,14 @@ def start(
     begun = {one.partition for one in share_offsets if one.start_offset is not None}
     waiting = sum(end > 0 and one not in begun for one, end in share_ends.items())
     if waiting:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"share.auto.offset.reset is latest: {waiting} partitions with records were not fetched yet, and will be "
             "read from their end",
             f"group {settings.group}",
             f"kohort group configs {settings.group} --set share.auto.offset.reset=earliest",
         )
     else:
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             "share.auto.offset.reset is latest: records of a new partition before its first fetch are not delivered",
             f"group {settings.group}",
             "set it to earliest if each record counts",
@@ -58,8 +56,7 @@ def lock(settings: ConsumerConfig, share_configs: Mapping[str, str | None], ms_p
     limit = int(share_configs.get("share.record.lock.duration.ms") or 0)
     most = settings.max_poll_records or MAX_POLL_RECORDS
     if limit and most * ms_per_record >= limit:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"{most} records of {ms_per_record:g} ms need {most * ms_per_record:.0f} ms, and their locks last {limit} "
             "ms: later records of a poll are delivered again while they are handled",
             f"group {settings.group}",
@@ -70,8 +67,7 @@ def lock(settings: ConsumerConfig, share_configs: Mapping[str, str | None], ms_p
 
 def renewal(settings: ConsumerConfig, share_configs: Mapping[str, str | None]) -> Iterator[Finding]:
     if share_configs.get("share.renew.acknowledge.enable") == "false":
-        yield Finding(
-            Severity.NOTE,
+        yield note(
             'the group allows no renewal of locks, so `hold`, "renew" and `kohort.workers` lose long records',
             f"group {settings.group}",
             "set share.renew.acknowledge.enable=true, or handle records within their locks",
@@ -80,8 +76,7 @@ def renewal(settings: ConsumerConfig, share_configs: Mapping[str, str | None]) -
 
 def expired(shared: ShareTape) -> Iterator[Finding]:
     if shared.refused:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"{shared.refused} times on the tape the broker refused acknowledgements with INVALID_RECORD_STATE: locks "
             "had expired, and the records are delivered again",
             "tape",
@@ -93,16 +88,14 @@ def expired(shared: ShareTape) -> Iterator[Finding]:
 def repeated(shared: ShareTape, share_configs: Mapping[str, str | None]) -> Iterator[Finding]:
     limit = int(share_configs.get("share.delivery.count.limit") or 0)
     if limit and shared.highest >= limit:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"records on the tape were delivered for the last time (share.delivery.count.limit is {limit}): without an "
             "acceptance the broker archives them",
             "tape",
             "reject such records after a dead letter (`kohort.workers`), or raise the limit",
         )
     if shared.repeated >= REPEATED * shared.delivered > 0:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             f"{shared.repeated} of {shared.delivered} deliveries on the tape were repetitions: handlers release or "
             "fail, locks expire, or sessions are lost",
             "tape",

@@ -108,7 +108,7 @@ def test_the_rebalances_of_another_process_are_set_apart() -> None:
 
 def test_only_the_newest_are_drawn_and_the_rest_is_counted() -> None:
     text = shown((REPORTED,) * 40, 9.0)
-    assert text.startswith("(10 earlier rebalances are not shown)")
+    assert text.startswith("(10 earlier rebalances not shown)")
     assert text.count("generation 7") == 30
 
 
