@@ -1,6 +1,7 @@
 """`kohort assign simulate|plan-migration`: show the plan of an assignor before any partition moves."""
 
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
 from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.cli.file_errors import writing
-from kohort.cli.terminal import counted
+from kohort.cli.terminal import counted, say
 from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
@@ -86,7 +87,7 @@ def simulate(
         with writing(page):
             pages = report.write_page(outcomes, notes, f"{event or 'no event'}: {size}", page)
         for written in pages:
-            typer.echo(f"wrote {written}", err=True)
+            say(f"wrote {written}", sys.stderr)
 
 
 @app.command("plan-migration")

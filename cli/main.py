@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         say(f"kohort: error: {_described(error)}", sys.stderr)
+        _explain_undecoded(given)
         if isinstance(error, OSError):
             sys.stdout = _nowhere()  # a full disk would be reported again at the interpreter's end
         return 1
@@ -47,6 +48,15 @@ def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return str(KohortError(error.strerror, path=error.filename))
     return str(error)
+
+
+def _explain_undecoded(given: list[str]) -> None:
+    """Print the cause of an error that comes from an argument with undecoded bytes, as in the locale C."""
+    encoding = sys.getfilesystemencoding()
+    for argument in given:
+        if any(0xDC80 <= ord(character) <= 0xDCFF for character in argument):
+            hint = "" if encoding == "utf-8" else "; set PYTHONUTF8=1"
+            say(f"kohort: the argument {argument!r} is not {encoding}{hint}", sys.stderr)
 
 
 def _take_whatever_is_printed() -> None:

@@ -192,6 +192,8 @@ async def conduct(
             results, ended_early = await play(
                 target, laid, profile=profile, on_result=on_result, at_a_time=at_a_time, stop=stop
             )
+            if not results and not ended_early:
+                ended_early = "the selection has no check in a version that the broker supports"
         else:
             ended_early = stop.reason
     except (CheckEnd, WireError, *ODD_SHAPE) as error:
@@ -250,7 +252,13 @@ async def _run(check: Check, scene: CheckContext) -> Result:
         verdict, reason = CheckVerdict.FAIL, str(end)
         what, expected, observed = end.what, str(end.expected), str(end.observed)
     except (PeerClosed, MissingResponse, WireError) as end:
-        verdict, reason, what, expected, observed = CheckVerdict.FAIL, str(end), "the answer", check.expected, str(end)
+        verdict, reason, what, expected, observed = (
+            CheckVerdict.FAIL,
+            str(end),
+            "the response",
+            check.expected,
+            str(end),
+        )
     except TimeoutError:
         verdict, reason = CheckVerdict.BLOCKED, f"not over after {check.limit_s:g} s"
     except ODD_SHAPE as error:

@@ -145,3 +145,19 @@ def test_a_terminal_that_lacks_a_letter_is_shown_its_number(errors: str) -> None
         "main._run = lambda given: print('caf\\u00e9') or 0; sys.exit(main.main(['any']))"
     )
     assert run(code=code) == (0, "caf\\xe9\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are text there")
+@pytest.mark.parametrize(
+    ("mode", "name", "cause"),
+    [
+        ("0", "caf\u00e9".encode(), "the argument 'caf\\udcc3\\udca9' is not ascii; set PYTHONUTF8=1"),
+        ("1", b"caf\xe9", "the argument 'caf\\udce9' is not utf-8"),
+    ],
+)
+def test_an_argument_that_was_not_decoded_is_named_with_the_error(mode: str, name: bytes, cause: str) -> None:
+    command = [sys.executable, "-m", "kohort.cli.main", "group", "describe", name, "-b", "localhost:1"]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": mode, "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"kohort: {cause}"

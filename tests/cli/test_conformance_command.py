@@ -45,6 +45,13 @@ def test_a_selection_may_be_given_in_parts(capsys: pytest.CaptureFixture[str]) -
     assert sorted((one["check"], one["version"]) for one in results) == [("D1a", 4), ("D3a", 4)]
 
 
+@pytest.mark.parametrize("options", [["--only", "D3a@99"], ["--only", "D3a", "--skip", "D*"]])
+def test_a_selection_of_nothing_is_no_judgement(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    with FakeBroker() as broker:
+        assert main(["conformance", "-b", broker.bootstrap, *options]) == COULD_NOT_JUDGE
+    assert "the run ended early: the selection has no check" in capsys.readouterr().out
+
+
 def test_a_report_without_a_file_name_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     code, errors = run(capsys, "--output", "", "--report", "json")
     assert code == 2
