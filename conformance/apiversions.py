@@ -1,5 +1,7 @@
 """A, first half: ApiVersions, and requests that no broker can serve."""
 
+from functools import partial
+
 from kohort.conformance.broker_client import request_bytes, request_for
 from kohort.conformance.check import CheckKind, Section
 from kohort.conformance.check_context import CheckContext
@@ -7,6 +9,7 @@ from kohort.conformance.errors import PeerClosed
 from kohort.protocol.catalogue import API
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "ApiVersions")
+_check = partial(SECTION.check, source="protocol guide")
 NAMED = {"client_software_name": "kohort", "client_software_version": "1.0"}
 CLOSE_TIMEOUT_S = 5.0
 _KEY = API["ApiVersions"].key
@@ -25,11 +28,10 @@ async def closes(scene: CheckContext, data: bytes, what: str) -> None:
         pass
     else:
         scene.true(what, False, "the connection closed", f"a response of {len(responses[0])} bytes")
-    response = await scene.send("ApiVersions", version=0)
-    scene.error(response.error_code, "NONE", "ApiVersions on a new connection afterwards")
+    await scene.expect(scene.send("ApiVersions", version=0), "NONE", "ApiVersions on a new connection afterwards")
 
 
-@SECTION.check(
+@_check(
     "A1",
     "A version from the future",
     once=True,
@@ -47,7 +49,7 @@ async def future_version(scene: CheckContext) -> None:
     scene.equal("its own range", ranges.get(_KEY), scene.target.ranges[_KEY])
 
 
-@SECTION.check(
+@_check(
     "A1b",
     "After UNSUPPORTED_VERSION the connection lives",
     once=True,
@@ -63,7 +65,7 @@ async def lives_after_unsupported(scene: CheckContext) -> None:
 
 
 def _invalid(row: str, title: str, **changes: object) -> None:
-    @SECTION.check(row, title, versions="3+", source="KIP-511", expected="INVALID_REQUEST")
+    @_check(row, title, versions="3+", source="KIP-511", expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
         response = await scene.send("ApiVersions", _values(scene.version, **changes))
         scene.error(response.error_code, "INVALID_REQUEST", f"ApiVersions with {changes}")
@@ -74,7 +76,7 @@ _invalid("A2b", "Empty client software version", client_software_version="")
 _invalid("A2c", "Client software name with characters outside [a-zA-Z0-9.-]", client_software_name="-bad name!")
 
 
-@SECTION.check(
+@_check(
     "A3",
     "The response header has no tagged fields in any version",
     source="KIP-511",
@@ -90,18 +92,12 @@ async def plain_header(scene: CheckContext) -> None:
     scene.error(parsed.error_code, "NONE", "ApiVersions")
 
 
-@SECTION.check(
-    "A4a",
-    "Unknown API key",
-    once=True,
-    source="protocol guide",
-    expected="the connection is closed, and other connections are served",
-)
+@_check("A4a", "Unknown API key", once=True, expected="the connection is closed, and other connections are served")
 async def unknown_key(scene: CheckContext) -> None:
     await closes(scene, request_bytes(32000, 0, b""), "API key 32000")
 
 
-@SECTION.check(
+@_check(
     "A4b",
     "A version above the highest",
     subject="Heartbeat",
@@ -118,18 +114,17 @@ async def version_above(scene: CheckContext) -> None:
     await closes(scene, request_bytes(key, high + 1, body, tags=b"\0"), f"Heartbeat v{high + 1}")
 
 
-@SECTION.check(
+@_check(
     "A4c",
     "A header that ends in the middle",
     once=True,
-    source="protocol guide",
     expected="the connection is closed, and other connections are served",
 )
 async def short_header(scene: CheckContext) -> None:
     await closes(scene, (6).to_bytes(4, "big") + b"\x00\x12\x00\x00\x00\x00", "a header of six bytes")
 
 
-@SECTION.check("A5", "Null client id", source="protocol guide", expected="served as any other")
+@_check("A5", "Null client id", expected="served as any other")
 async def null_client_id(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), client_id=None)
@@ -138,7 +133,7 @@ async def null_client_id(scene: CheckContext) -> None:
     scene.error(parsed.error_code, "NONE", "ApiVersions with a null client id")
 
 
-@SECTION.check(
+@_check(
     "A12",
     "The ranges are ranges, and the same in every version",
     source="KIP-35",
@@ -154,12 +149,7 @@ async def sane_ranges(scene: CheckContext) -> None:
     scene.equal("the ranges, against version 0's", ranges, scene.target.ranges)
 
 
-@SECTION.check(
-    "A13",
-    "Three requests in one write",
-    source="protocol guide",
-    expected="three responses, in the order of the requests",
-)
+@_check("A13", "Three requests in one write", expected="three responses, in the order of the requests")
 async def in_order(scene: CheckContext) -> None:
     peer = await scene.connection()
     ids = (5, 2**31 - 1, 6)
@@ -170,9 +160,7 @@ async def in_order(scene: CheckContext) -> None:
     scene.equal("the correlation ids", tuple(int.from_bytes(response[:4], "big") for response in responses), ids)
 
 
-@SECTION.check(
-    "A14", "A request byte by byte", once=True, source="protocol guide", expected="the same response as to one segment"
-)
+@_check("A14", "A request byte by byte", once=True, expected="the same response as to one segment")
 async def dribble(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=3)
@@ -184,7 +172,7 @@ async def dribble(scene: CheckContext) -> None:
 def _expectation(row: str, title: str, expected: str, *, cluster_id: str | None = None, added: int = 0) -> None:
     """Declare a check of a request that names a broker: of another cluster with `cluster_id`, or with another id."""
 
-    @SECTION.check(row, title, versions="5+", source="KIP-1242", expected=expected)
+    @_check(row, title, versions="5+", source="KIP-1242", expected=expected)
     async def names_a_broker(scene: CheckContext) -> None:
         target = scene.target
         node = min(target.nodes)
@@ -198,13 +186,13 @@ _expectation("A16b", "A broker of another cluster", "REBOOTSTRAP_REQUIRED", clus
 _expectation("A16c", "Another broker of the cluster", "REBOOTSTRAP_REQUIRED", added=1000)
 
 
-@SECTION.check("A16d", "A broker without a cluster", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
+@_check("A16d", "A broker without a cluster", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
 async def names_no_cluster(scene: CheckContext) -> None:
     response = await scene.send("ApiVersions", _values(scene.version, node_id=min(scene.target.nodes)))
     scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions for a broker of no cluster")
 
 
-@SECTION.check("A16e", "A cluster without a broker", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
+@_check("A16e", "A cluster without a broker", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
 async def names_no_broker(scene: CheckContext) -> None:
     response = await scene.send("ApiVersions", _values(scene.version, cluster_id=scene.target.cluster_id))
     scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions for a cluster")

@@ -253,6 +253,12 @@ class CheckContext:
         if error_name(code) not in expected.split(" or "):
             raise Failed(what, expected, error_name(code))
 
+    async def expect(self, request: Awaitable[Any], expected: str, what: str) -> Any:
+        """Return the response to a request, whose error code must have the expected name, as in `error`."""
+        response = await request
+        self.error(response.error_code, expected, what)
+        return response
+
     def equal(self, what: str, observed: object, expected: object) -> None:
         if observed != expected:
             raise Failed(what, repr(expected), repr(observed))

@@ -16,7 +16,7 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked, MissingResponse, PeerClosed
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
-from kohort.conformance.request_builders import commit, describe_one, fetch, leave_unknown
+from kohort.conformance.request_builders import commit, describe_one, expect_commit, fetch, leave_unknown
 from kohort.protocol.errors import ErrorCode, error_name
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
@@ -142,9 +142,7 @@ async def _fill(scene: CheckContext, member: CheckMember) -> None:
 
     async def some(count: int) -> None:
         for number in range(count):
-            await commit(
-                scene, dict.fromkeys(places, number), generation=member.generation, member=member.id, metadata=text
-            )
+            await commit(scene, dict.fromkeys(places, number), **member.identity, metadata=text)
 
     mark = len(scene.frames)
     await asyncio.gather(*(some(FILLING // FILLERS) for _ in range(FILLERS)))
@@ -153,7 +151,7 @@ async def _fill(scene: CheckContext, member: CheckMember) -> None:
 
 
 async def _keep(scene: CheckContext, member: CheckMember) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 7}, generation=member.generation, member=member.id)
+    codes = await commit(scene, {(scene.topic, 0): 7}, **member.identity)
     if codes[scene.topic.name, 0]:
         raise Blocked(f"OffsetCommit failed: {error_name(codes[scene.topic.name, 0])}")
 
@@ -271,12 +269,10 @@ async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
         return offset == 7
 
     scene.true("the offset", await scene.until(has_offset), 7, offset)
-    scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat in the generation from before")
-    again = await member.sync()
-    scene.error(again.error_code, "NONE", "SyncGroup in the generation from before")
+    await scene.expect(member.heartbeat(), "NONE", "Heartbeat in the generation from before")
+    again = await scene.expect(member.sync(), "NONE", "SyncGroup in the generation from before")
     scene.equal("the assignment", bytes(again.assignment), b"the share")
-    codes = await commit(scene, {(scene.topic, 0): 8}, generation=member.generation, member=member.id)
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit in the generation from before")
+    await expect_commit(scene, 8, "NONE", "OffsetCommit in the generation from before", **member.identity)
 
 
 @_failover_check(
@@ -330,7 +326,7 @@ async def fails_over(scene: CheckContext) -> None:
 
     scene.true("the old coordinator", await scene.until(responses, SETTLED_S), "a response", "none")
     scene.error(response.error_code, "NOT_COORDINATOR", "Heartbeat at the old coordinator")
-    scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat at the new one")
+    await scene.expect(member.heartbeat(), "NONE", "Heartbeat at the new one")
 
 
 async def _moved(scene: CheckContext, member: CheckMember, old: int) -> None:

@@ -6,15 +6,16 @@ from kohort.conformance.broker_client import CLIENT_ID
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
-from kohort.conformance.request_builders import commit, describe, describe_one, fetch
+from kohort.conformance.request_builders import commit, describe, describe_one, fetch_offset
 
 SECTION = Section("H", "DescribeGroups, ListGroups and DeleteGroups", "DescribeGroups")
+_check = partial(SECTION.check, source="protocol guide")
 NOT_REQUESTED = -(2**31)
-_list_check = partial(SECTION.check, subject="ListGroups")
+_list_check = partial(_check, subject="ListGroups")
 _delete_check = partial(SECTION.check, subject="DeleteGroups", source="KIP-229")
 
 
-@SECTION.check(
+@_check(
     "H1",
     "An unknown group",
     source="KIP-1043",
@@ -29,17 +30,15 @@ async def unknown(scene: CheckContext) -> None:
     scene.equal("state and members", (response.group_state, response.members), ("Dead", ()))
 
 
-@SECTION.check(
+@_check(
     "H2a",
     "A Stable group",
-    source="protocol guide",
     expected="state, type, protocol, and each member's metadata, assignment, client id and host",
 )
 async def stable(scene: CheckContext) -> None:
     metadata = subscribe("a-topic")
     members = await scene.stable(2, protocols=(("range", metadata),))
-    response = await describe_one(scene)
-    scene.error(response.error_code, "NONE", "DescribeGroups")
+    response = await scene.expect(describe_one(scene), "NONE", "DescribeGroups")
     scene.equal(
         "state, type and protocol",
         (response.group_state, response.protocol_type, response.protocol_data),
@@ -53,10 +52,9 @@ async def stable(scene: CheckContext) -> None:
     scene.true("the hosts", all(entry.client_host for entry in response.members), "a host each", "an empty one")
 
 
-@SECTION.check(
+@_check(
     "H2b",
     "A group that waits for its assignment",
-    source="protocol guide",
     expected="CompletingRebalance; the members are listed, their metadata and assignments are empty",
 )
 async def completing(scene: CheckContext) -> None:
@@ -71,10 +69,9 @@ async def completing(scene: CheckContext) -> None:
     scene.equal("the protocol", response.protocol_data, "")
 
 
-@SECTION.check(
+@_check(
     "H2c",
     "A group whose members are joining",
-    source="protocol guide",
     expected="PreparingRebalance; the metadata is empty, as no protocol is chosen",
     note="Apache Kafka up to 3.9 empties the assignments too, and 4.x has those of the previous generation. No "
     "specification covers it, so only the metadata is judged.",
@@ -88,23 +85,16 @@ async def preparing(scene: CheckContext) -> None:
     scene.equal("the members' metadata", {bytes(entry.member_metadata) for entry in response.members}, {b""})
 
 
-@SECTION.check(
-    "H2d",
-    "A group that only keeps offsets",
-    needs=(Need.TOPIC,),
-    source="protocol guide",
-    expected="Empty, without a protocol type",
-)
+@_check("H2d", "A group that only keeps offsets", needs=(Need.TOPIC,), expected="Empty, without a protocol type")
 async def simple(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
-    response = await describe_one(scene)
-    scene.error(response.error_code, "NONE", "DescribeGroups")
+    response = await scene.expect(describe_one(scene), "NONE", "DescribeGroups")
     scene.equal(
         "state, type, members", (response.group_state, response.protocol_type, response.members), ("Empty", "", ())
     )
 
 
-@SECTION.check("H2e", "Several groups in one request", source="protocol guide", expected="an entry each, known or not")
+@_check("H2e", "Several groups in one request", expected="an entry each, known or not")
 async def several(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster two groups may have two coordinators")
@@ -114,7 +104,7 @@ async def several(scene: CheckContext) -> None:
     scene.equal("the states", response, {scene.group: "Stable", other: "Dead"})
 
 
-@SECTION.check(
+@_check(
     "H2f",
     "Authorised operations",
     versions="3+",
@@ -128,7 +118,7 @@ async def operations(scene: CheckContext) -> None:
     scene.equal("not requested", without.authorized_operations, NOT_REQUESTED)
     read = 1 << 3  # AclOperation.READ
     scene.true(
-        "asked for",
+        "requested",
         response.authorized_operations > 0 and bool(response.authorized_operations & read),
         "READ",
         response.authorized_operations,
@@ -148,8 +138,7 @@ async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, ob
         values["types_filter"] = filters.get("types", ())
     found: dict[str, object] = {}
     for node in scene.target.nodes if len(scene.target.nodes) > 1 else (None,):
-        response = await scene.send("ListGroups", values, node=node)
-        scene.error(response.error_code, "NONE", "ListGroups")
+        response = await scene.expect(scene.send("ListGroups", values, node=node), "NONE", "ListGroups")
         found |= {entry.group_id: entry for entry in response.groups}
     return found
 
@@ -157,7 +146,6 @@ async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, ob
 @_list_check(
     "H3a",
     "An active group is listed",
-    source="protocol guide",
     kind=CheckKind.VERSIONED,
     expected="its id and protocol type; its state from version 4 on, its type from version 5 on",
 )
@@ -221,7 +209,7 @@ async def active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "NON_EMPTY_GROUP", "DeleteGroups of an active group")
-    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of its member")
+    await scene.expect(leader.heartbeat(), "NONE", "Heartbeat of its member")
 
 
 @_delete_check("H4b", "An unknown group", expected="GROUP_ID_NOT_FOUND")
@@ -239,12 +227,11 @@ async def unknown_group(scene: CheckContext) -> None:
 )
 async def emptied(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    await commit(scene, {(scene.topic, 0): 8}, generation=leader.generation, member=leader.id)
+    await commit(scene, {(scene.topic, 0): 8}, **leader.identity)
     await leader.leave()
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "NONE", "DeleteGroups of an emptied group")
-    response = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, -1)
+    scene.equal("the offset", await fetch_offset(scene), -1)
     scene.equal("the state", (await describe_one(scene)).group_state, "Dead")
 
 

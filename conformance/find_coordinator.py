@@ -43,8 +43,7 @@ async def first_lookups(scene: CheckContext) -> None:
     expected="NONE, and a node that Metadata lists under the same id, host and port",
 )
 async def names_a_node(scene: CheckContext) -> None:
-    entry = await find(scene, scene.group)
-    scene.error(entry.error_code, "NONE", "FindCoordinator")
+    entry = await scene.expect(find(scene, scene.group), "NONE", "FindCoordinator")
     metadata = await scene.send("Metadata", topics=(), version=scene.target.version("Metadata", at_most=7))
     nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
     scene.equal("the coordinator's address", (entry.host, entry.port), nodes.get(entry.node_id))
@@ -102,8 +101,7 @@ async def share_too_early(scene: CheckContext) -> None:
 
 @SECTION.check("A8b", "An undefined key type", versions="1+", source="protocol guide", expected="INVALID_REQUEST")
 async def unknown_key_type(scene: CheckContext) -> None:
-    entry = await find(scene, scene.group, 99)
-    scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 99")
+    await scene.expect(find(scene, scene.group, 99), "INVALID_REQUEST", "FindCoordinator with key type 99")
 
 
 def _not_coordinator(row: str, request: GroupRequest) -> None:

@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar
+from uuid import uuid4
 
 from kohort.conformance.check_context import CheckContext
+from kohort.conformance.errors import Blocked
+from kohort.protocol.errors import error_name
 
 
-class ScriptedMember(Protocol):
-    """A scripted member of a group, of one kind."""
+class ScriptedMember:
+    """A scripted member of a share group or a streams group."""
 
-    async def beat(self, **changes: object) -> Any: ...
-    async def join(self, **changes: object) -> Any: ...
-    async def leave(self) -> Any: ...
+    heartbeat: ClassVar[str]
+    """The API of its heartbeats."""
+
+    def __init__(self, scene: CheckContext) -> None:
+        self.scene = scene
+        self.id = str(uuid4())
+        self.epoch = 0
+
+    async def beat(self, **changes: object) -> Any:
+        """Send one heartbeat of the current epoch. A successful response is kept."""
+        values: dict[str, object] = {"group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch}
+        body = values | changes
+        response = await self.scene.send(self.heartbeat, body)
+        if response.error_code == 0:
+            self.epoch = response.member_epoch
+            if response.member_epoch > 0:
+                self.scene.target.members_with_epochs.add((self.heartbeat, self.scene.group, str(body["member_id"])))
+        return response
+
+    async def join(self, **changes: object) -> Any:
+        """Send the first heartbeat."""
+        return await self.beat(**{"member_epoch": 0} | changes)
+
+    async def enter(self) -> Any:
+        """Send the first heartbeat. Raises Blocked if it is refused."""
+        response = await self.join()
+        if response.error_code:
+            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
+        return response
+
+    async def leave(self) -> Any:
+        return await self.beat(member_epoch=-1)
 
 
 async def refuses_unknown_group(scene: CheckContext, member: Callable[[CheckContext], ScriptedMember]) -> None:
@@ -34,10 +66,9 @@ async def refuses_unknown_member(scene: CheckContext, member: Callable[[CheckCon
 async def leaves_once(scene: CheckContext, member: ScriptedMember) -> None:
     """A member joins and leaves. The coordinator does not know it any more."""
     await member.join()
-    response = await member.leave()
-    scene.error(response.error_code, "NONE", "the leave")
+    response = await scene.expect(member.leave(), "NONE", "the leave")
     scene.equal("the epoch", response.member_epoch, -1)
-    scene.error((await member.leave()).error_code, "UNKNOWN_MEMBER_ID", "a second leave")
+    await scene.expect(member.leave(), "UNKNOWN_MEMBER_ID", "a second leave")
 
 
 async def describe_group(scene: CheckContext, api: str, **changes: object) -> Any:
@@ -67,8 +98,7 @@ async def refuses_consumer_heartbeat(scene: CheckContext) -> None:
         "subscribed_topic_names": (scene.topic.name,),
         "topic_partitions": (),
     }
-    response = await scene.send("ConsumerGroupHeartbeat", values)
-    scene.error(response.error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupHeartbeat")
+    await scene.expect(scene.send("ConsumerGroupHeartbeat", values), "GROUP_ID_NOT_FOUND", "ConsumerGroupHeartbeat")
 
 
 async def deletes_empty_group(scene: CheckContext, member: ScriptedMember) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
@@ -10,32 +11,32 @@ from kohort.conformance.request_builders import commit
 from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("D", "Heartbeat", "Heartbeat")
+_check = partial(SECTION.check, source="protocol guide")
 
 
-@SECTION.check("D1a", "While Stable", source="protocol guide", expected="NONE")
+@_check("D1a", "While Stable", expected="NONE")
 async def stable(scene: CheckContext) -> None:
     for member in await scene.stable(2):
-        scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat while Stable")
+        await scene.expect(member.heartbeat(), "NONE", "Heartbeat while Stable")
 
 
-@SECTION.check("D1b", "While the assignment is awaited", source="protocol guide", expected="NONE")
+@_check("D1b", "While the assignment is awaited", expected="NONE")
 async def completing(scene: CheckContext) -> None:
     for member in await scene.stable(2, sync=False):
-        scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat before SyncGroup")
+        await scene.expect(member.heartbeat(), "NONE", "Heartbeat before SyncGroup")
 
 
-@SECTION.check("D2a", "While others join", source="protocol guide", expected="REBALANCE_IN_PROGRESS, to every member")
+@_check("D2a", "While others join", expected="REBALANCE_IN_PROGRESS, to every member")
 async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
     await scene.sees_rebalance(follower, "the follower")
 
 
-@SECTION.check(
+@_check(
     "D2b",
     "Heartbeats during a rebalance keep a member",
     kind=CheckKind.TIMING,
-    source="protocol guide",
     expected="with a short session and a long rebalance, a member that beats and does not rejoin is not removed",
 )
 async def kept_while_preparing(scene: CheckContext) -> None:
@@ -51,47 +52,44 @@ async def kept_while_preparing(scene: CheckContext) -> None:
         await scene.sees_rebalance(slow, "the slow member")
 
 
-@SECTION.check("D3a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
+@_check("D3a", "An older generation", expected="ILLEGAL_GENERATION")
 async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     response = await leader.heartbeat(generation_id=leader.generation - 1)
     scene.error(response.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation before")
 
 
-@SECTION.check("D3b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
+@_check("D3b", "A generation that is yet to come", expected="ILLEGAL_GENERATION")
 async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     response = await leader.heartbeat(generation_id=leader.generation + 1)
     scene.error(response.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
 
 
-@SECTION.check("D3c", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@_check("D3c", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     response = await leader.heartbeat(member_id="unknown-member")
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
 
 
-@SECTION.check("D3d", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@_check("D3d", "An unknown group", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
     response = await scene.member(id="unknown-member", generation=1).heartbeat()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
 
 
-@SECTION.check(
-    "D4", "After all members left", apis=("LeaveGroup",), source="protocol guide", expected="UNKNOWN_MEMBER_ID"
-)
+@_check("D4", "After all members left", apis=("LeaveGroup",), expected="UNKNOWN_MEMBER_ID")
 async def empty(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leader.leave()
-    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in an empty group")
+    await scene.expect(leader.heartbeat(), "UNKNOWN_MEMBER_ID", "Heartbeat in an empty group")
 
 
-@SECTION.check(
+@_check(
     "D5",
     "No heartbeat for longer than the session timeout",
     kind=CheckKind.TIMING,
-    source="protocol guide",
     expected="the member is removed and unknown, and the others get REBALANCE_IN_PROGRESS",
 )
 async def silence(scene: CheckContext) -> None:
@@ -100,14 +98,14 @@ async def silence(scene: CheckContext) -> None:
     await leader.enter()
     silent = await scene.add([leader], session_ms=session)
     await scene.sync([leader, silent])
-    scene.error((await leader.heartbeat()).error_code, "NONE", "the leader's Heartbeat before")
+    await scene.expect(leader.heartbeat(), "NONE", "the leader's Heartbeat before")
 
     async def reported() -> bool:
         return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
     found = await scene.until(reported, session / 1000 + 5)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS after the session timeout", "NONE all the time")
-    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the removed member")
+    await scene.expect(silent.heartbeat(), "UNKNOWN_MEMBER_ID", "Heartbeat of the removed member")
 
 
 async def _stays(scene: CheckContext, request: Callable[[CheckMember, int], Awaitable[int]], what: str) -> CheckMember:
@@ -120,13 +118,7 @@ async def _stays(scene: CheckContext, request: Callable[[CheckMember, int], Awai
     return leader
 
 
-@SECTION.check(
-    "D5b",
-    "Heartbeats for longer than the session timeout",
-    kind=CheckKind.TIMING,
-    source="protocol guide",
-    expected="NONE all the time",
-)
+@_check("D5b", "Heartbeats for longer than the session timeout", kind=CheckKind.TIMING, expected="NONE all the time")
 async def alive(scene: CheckContext) -> None:
     async def beat(leader: CheckMember, _number: int) -> int:
         return int((await leader.heartbeat()).error_code)
@@ -134,7 +126,7 @@ async def alive(scene: CheckContext) -> None:
     await _stays(scene, beat, "Heartbeat every quarter of the session timeout")
 
 
-@SECTION.check(
+@_check(
     "D6",
     "An instance id that belongs to another member id",
     versions="3+",
@@ -148,30 +140,29 @@ async def fenced(scene: CheckContext) -> None:
     scene.error(response.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
 
 
-@SECTION.check(
+@_check(
     "D7",
     "Commits keep a member alive",
     kind=CheckKind.TIMING,
     needs=(Need.TOPIC,),
-    source="protocol guide",
     expected="a member that only commits, for longer than its session timeout, is not removed",
 )
 async def commits_count(scene: CheckContext) -> None:
     async def committed(leader: CheckMember, offset: int) -> int:
-        codes = await commit(scene, {(scene.topic, 0): offset}, generation=leader.generation, member=leader.id)
+        codes = await commit(scene, {(scene.topic, 0): offset}, **leader.identity)
         return codes[scene.topic.name, 0]
 
     leader = await _stays(scene, committed, "OffsetCommit every quarter of the session timeout")
-    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat afterwards")
+    await scene.expect(leader.heartbeat(), "NONE", "Heartbeat afterwards")
 
 
-@SECTION.check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+@_check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
     response = await scene.member(group="", id="unknown-member", generation=1).heartbeat()
     scene.error(response.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
 
 
-@SECTION.check(
+@_check(
     "D9",
     "A member id that was given and never joined",
     source="KIP-394",
@@ -180,7 +171,6 @@ async def empty_group(scene: CheckContext) -> None:
 )
 async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    requested = await scene.member().join()
-    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    requested = await scene.expect(scene.member().join(), "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
     response = await leader.heartbeat(member_id=requested.member_id)
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat with the unused id")

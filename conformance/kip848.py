@@ -10,7 +10,7 @@ from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.kip848_member import Kip848Consumer, as_request, assigned_group, describe, settle
 from kohort.conformance.member import subscribe
-from kohort.conformance.request_builders import commit, describe_one, fetch
+from kohort.conformance.request_builders import commit, describe_one, expect_commit, fetch, fetch_offset
 from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("M", "Consumer groups (KIP-848)", "ConsumerGroupHeartbeat")
@@ -48,8 +48,7 @@ _invalid("M1g", "An empty instance id", instance_id="")
 )
 async def id_given(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,))
-    response = await member.join(member_id="")
-    scene.error(response.error_code, "NONE", "the first heartbeat")
+    response = await scene.expect(member.join(member_id=""), "NONE", "the first heartbeat")
     scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
 
@@ -58,8 +57,7 @@ async def id_given(scene: CheckContext) -> None:
 async def own_id(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
     given = member.id
-    response = await member.join()
-    scene.error(response.error_code, "NONE", "the first heartbeat")
+    response = await scene.expect(member.join(), "NONE", "the first heartbeat")
     scene.equal("the member id", response.member_id, given)
 
 
@@ -129,8 +127,7 @@ async def back_after_fence(scene: CheckContext) -> None:
     fenced = await member.beat(member_epoch=member.epoch + 5)
     scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
     before, member.owned = member.id, {}
-    response = await member.join()
-    scene.error(response.error_code, "NONE", "the first heartbeat again")
+    response = await scene.expect(member.join(), "NONE", "the first heartbeat again")
     scene.equal("the member id", response.member_id, before)
 
 
@@ -158,8 +155,7 @@ async def unknown_instance(scene: CheckContext) -> None:
 @_check("M4d", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    response = await member.beat(member_id=str(uuid4()))
-    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
+    await scene.expect(member.beat(member_id=str(uuid4())), "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
 
 
 @_check("M4e", "An epoch in an unknown group", expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID")
@@ -174,8 +170,7 @@ async def unknown_group(scene: CheckContext) -> None:
 async def leaves(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
     epoch = first.epoch
-    response = await first.beat(member_epoch=LEAVE)
-    scene.error(response.error_code, "NONE", "a heartbeat of epoch -1")
+    response = await scene.expect(first.beat(member_epoch=LEAVE), "NONE", "a heartbeat of epoch -1")
     scene.equal("the epoch", response.member_epoch, LEAVE)
     code = (await first.beat(member_epoch=epoch)).error_code
     scene.error(code, "UNKNOWN_MEMBER_ID", "a heartbeat of the one that left")
@@ -194,12 +189,10 @@ async def leaves_for_a_while(scene: CheckContext) -> None:
     await settle(scene, members)
     first = members[0]
     share = first.partitions
-    response = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
-    scene.error(response.error_code, "NONE", "a heartbeat of epoch -2")
+    response = await scene.expect(first.beat(member_epoch=LEAVE_FOR_A_WHILE), "NONE", "a heartbeat of epoch -2")
     scene.equal("the epoch", response.member_epoch, LEAVE_FOR_A_WHILE)
     back = Kip848Consumer(scene, (scene.topic,), instance="i-1")
-    joined = await back.join()
-    scene.error(joined.error_code, "NONE", "the first heartbeat of the one that came back")
+    await scene.expect(back.join(), "NONE", "the first heartbeat of the one that came back")
     scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
     scene.true("its partitions", await back.gets(share), share, back.partitions)
 
@@ -227,15 +220,15 @@ async def stale_commit(scene: CheckContext) -> None:
 )
 async def old_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=member.id)
-    scene.error(codes[scene.topic.name, 0], "UNSUPPORTED_VERSION", f"OffsetCommit v{scene.version} in a consumer group")
+    what = f"OffsetCommit v{scene.version} in a consumer group"
+    await expect_commit(scene, 1, "UNSUPPORTED_VERSION", what, **member.identity)
 
 
 @_check("M6c", "A commit of a made-up member", subject="OffsetCommit", versions="9+", expected="UNKNOWN_MEMBER_ID")
 async def unknown_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=str(uuid4()))
-    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
+    unknown = {"generation": member.epoch, "member": str(uuid4())}
+    await expect_commit(scene, 1, "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member", **unknown)
 
 
 @_check(
@@ -249,14 +242,14 @@ async def outlives(scene: CheckContext) -> None:
     place = (scene.topic, 1)
 
     async def keeps(state: str) -> None:
-        scene.equal(f"the offset {state}", (await fetch(scene, [place])).partitions[scene.topic.name, 1].offset, 21)
+        scene.equal(f"the offset {state}", await fetch_offset(scene, *place), 21)
 
     (classic,) = await scene.stable(1)
-    await commit(scene, {place: 21}, generation=classic.generation, member=classic.id)
+    await commit(scene, {place: 21}, **classic.identity)
     await classic.leave()
     await keeps("in the empty classic group")
     member = Kip848Consumer(scene, (scene.topic,))
-    scene.error((await member.join()).error_code, "NONE", "the first heartbeat in the empty classic group")
+    await scene.expect(member.join(), "NONE", "the first heartbeat in the empty classic group")
     await keeps("in the consumer group")
     await member.beat(member_epoch=LEAVE)
     await keeps("in the empty consumer group")
@@ -316,6 +309,12 @@ async def other_kind(scene: CheckContext) -> None:
     scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
 
 
+def _require_downgrade(scene: CheckContext) -> None:
+    policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
+    if policy not in ("bidirectional", "downgrade"):
+        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'unknown'}")
+
+
 @_check(
     "M9b",
     "A classic consumer in a consumer group",
@@ -325,21 +324,18 @@ async def other_kind(scene: CheckContext) -> None:
     expected="if migration allows it, it joins, and gets REBALANCE_IN_PROGRESS when it is assigned partitions",
 )
 async def classic_member(scene: CheckContext) -> None:
-    policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
-    if policy not in ("bidirectional", "downgrade"):
-        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'unknown'}")
+    _require_downgrade(scene)
     (member,) = await assigned_group(scene)
     classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
     await classic.enter()
-    response = await classic.sync()
-    scene.error(response.error_code, "NONE", "SyncGroup of the classic member")
+    await scene.expect(classic.sync(), "NONE", "SyncGroup of the classic member")
 
     async def reported() -> bool:
         await member.acknowledge()
         return bool((await classic.heartbeat()).error_code)
 
     await scene.until(reported)
-    scene.error((await classic.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat once partitions fall to it")
+    await scene.expect(classic.heartbeat(), "REBALANCE_IN_PROGRESS", "Heartbeat once partitions fall to it")
 
 
 @_check(
@@ -353,9 +349,7 @@ async def classic_member(scene: CheckContext) -> None:
     "UNKNOWN_SERVER_ERROR, because their parser raises another exception than the mapped one.",
 )
 async def unreadable(scene: CheckContext) -> None:
-    policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
-    if policy not in ("bidirectional", "downgrade"):
-        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'unknown'}")
+    _require_downgrade(scene)
     await assigned_group(scene)
     for metadata in (b"", b"\x00\x01\x00"):
         joining = scene.member(protocols=(("range", metadata),))
@@ -404,8 +398,7 @@ async def one_owner(scene: CheckContext) -> None:
 )
 async def described(scene: CheckContext) -> None:
     members = await assigned_group(scene, 2)
-    response = await describe(scene)
-    scene.error(response.error_code, "NONE", "ConsumerGroupDescribe")
+    response = await scene.expect(describe(scene), "NONE", "ConsumerGroupDescribe")
     scene.equal("state and epoch", (response.group_state, response.group_epoch), ("Stable", members[0].epoch))
     found = {}
     for entry in response.members:
@@ -443,9 +436,9 @@ async def assignor_described(scene: CheckContext) -> None:
     expected="GROUP_ID_NOT_FOUND for both",
 )
 async def not_described(scene: CheckContext) -> None:
-    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
+    await scene.expect(describe(scene), "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
     await scene.stable(1)
-    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
+    await scene.expect(describe(scene), "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
 
 
 @_check(
@@ -519,6 +512,5 @@ async def bad_pattern(scene: CheckContext) -> None:
 async def nothing_new(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
-    response = await member.beat()
-    scene.error(response.error_code, "NONE", "a bare heartbeat")
+    response = await scene.expect(member.beat(), "NONE", "a bare heartbeat")
     scene.equal("epoch and assignment", (response.member_epoch, response.assignment), (epoch, None))

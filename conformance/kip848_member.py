@@ -30,6 +30,11 @@ class Kip848Consumer:
     epoch: int = 0
     owned: Owned = field(default_factory=dict)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The arguments of `commit` for a commit of this member."""
+        return {"generation": self.epoch, "member": self.id}
+
     async def join(self, **changes: object) -> Any:
         """Send the first heartbeat, with every field that it requires."""
         if not self.id and self.scene.version_of("ConsumerGroupHeartbeat") >= 1:

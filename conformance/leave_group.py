@@ -1,15 +1,17 @@
 """E: LeaveGroup."""
 
 import asyncio
+from functools import partial
 
 from kohort.conformance.check import CheckKind, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import describe_one, leave, leave_unknown
 
 SECTION = Section("E", "LeaveGroup", "LeaveGroup")
+_check = partial(SECTION.check, source="protocol guide")
 
 
-@SECTION.check(
+@_check(
     "E1a",
     "An unknown member",
     source="KIP-345",
@@ -21,7 +23,7 @@ async def unknown_member(scene: CheckContext) -> None:
     await _refuses_unknown(scene)
 
 
-@SECTION.check(
+@_check(
     "E1b",
     "An unknown group",
     source="KIP-345",
@@ -41,7 +43,7 @@ async def _refuses_unknown(scene: CheckContext) -> None:
         scene.error(top, "UNKNOWN_MEMBER_ID", "the request")
 
 
-@SECTION.check(
+@_check(
     "E1c",
     "Good and bad members in one request",
     versions="3+",
@@ -54,16 +56,16 @@ async def mixed(scene: CheckContext) -> None:
     scene.error(top, "NONE", "the request")
     for code, expected in zip(codes, ("NONE", "UNKNOWN_MEMBER_ID", "NONE"), strict=True):
         scene.error(code, expected, "the member")
-    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of one that left")
+    await scene.expect(leader.heartbeat(), "UNKNOWN_MEMBER_ID", "Heartbeat of one that left")
 
 
-@SECTION.check("E2", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+@_check("E2", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
     response = await scene.send("LeaveGroup", leave_unknown(scene) | {"group_id": ""})
     scene.error(response.error_code, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
 
 
-@SECTION.check(
+@_check(
     "E3",
     "A static member by its instance id alone",
     versions="3+",
@@ -80,7 +82,7 @@ async def by_instance(scene: CheckContext) -> None:
     scene.error(code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that was removed")
 
 
-@SECTION.check(
+@_check(
     "E4a",
     "A static member with another's id",
     versions="3+",
@@ -93,12 +95,10 @@ async def wrong_id(scene: CheckContext) -> None:
     top, codes = await leave(scene, [("other-member", "i-1")])
     scene.error(top, "NONE", "the request")
     scene.error(codes[0], "FENCED_INSTANCE_ID", "the member")
-    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the member")
+    await scene.expect(leader.heartbeat(), "NONE", "Heartbeat of the member")
 
 
-@SECTION.check(
-    "E4b", "An unknown instance id", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member"
-)
+@_check("E4b", "An unknown instance id", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member")
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
     top, codes = await leave(scene, [("", "i-9")])
@@ -106,7 +106,7 @@ async def unknown_instance(scene: CheckContext) -> None:
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
 
 
-@SECTION.check(
+@_check(
     "E5",
     "An id that was given and not used yet",
     apis=("JoinGroup 4+",),
@@ -115,39 +115,26 @@ async def unknown_instance(scene: CheckContext) -> None:
 )
 async def pending(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    requested = await scene.member().join()
-    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    requested = await scene.expect(scene.member().join(), "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
     waiting = scene.start(leader.join())
     await scene.parked(waiting, "the leader's JoinGroup while an id is unused")
     top, codes = await leave(scene, [(requested.member_id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup with the unused id")
-    response = await asyncio.wait_for(waiting, 10)
-    scene.error(response.error_code, "NONE", "the leader's JoinGroup")
+    response = await scene.expect(asyncio.wait_for(waiting, 10), "NONE", "the leader's JoinGroup")
     scene.equal("the members", [entry.member_id for entry in response.members], [leader.id])
 
 
-@SECTION.check(
-    "E6",
-    "Leaving while one's own JoinGroup is held back",
-    source="protocol guide",
-    expected="the delayed JoinGroup gets UNKNOWN_MEMBER_ID",
-)
+@_check("E6", "Leaving while one's own JoinGroup is held back", expected="the delayed JoinGroup gets UNKNOWN_MEMBER_ID")
 async def leave_while_joining(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     waiting = scene.start(leader.join())
     await scene.parked(waiting, "the leader's JoinGroup, before the follower's")
     top, codes = await leave(scene, [(leader.id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the leader")
-    response = await asyncio.wait_for(waiting, 10)
-    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "the JoinGroup that was held back")
+    await scene.expect(asyncio.wait_for(waiting, 10), "UNKNOWN_MEMBER_ID", "the JoinGroup that was held back")
 
 
-@SECTION.check(
-    "E7",
-    "The others get REBALANCE_IN_PROGRESS",
-    source="protocol guide",
-    expected="their heartbeats get REBALANCE_IN_PROGRESS",
-)
+@_check("E7", "The others get REBALANCE_IN_PROGRESS", expected="their heartbeats get REBALANCE_IN_PROGRESS")
 async def others_notified(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     top, codes = await leave(scene, [(follower.id, None)])
@@ -155,7 +142,7 @@ async def others_notified(scene: CheckContext) -> None:
     await scene.sees_rebalance(leader, "the leader")
 
 
-@SECTION.check("E8", "Leaving twice", source="protocol guide", expected="NONE, then UNKNOWN_MEMBER_ID")
+@_check("E8", "Leaving twice", expected="NONE, then UNKNOWN_MEMBER_ID")
 async def twice(scene: CheckContext) -> None:
     _, follower = await scene.stable(2)
     for expected in ("NONE", "UNKNOWN_MEMBER_ID"):
@@ -163,18 +150,15 @@ async def twice(scene: CheckContext) -> None:
         scene.error(codes[0] if scene.version >= 3 else top, expected, "LeaveGroup")
 
 
-@SECTION.check(
-    "E9", "The last one leaves", apis=("DescribeGroups",), source="protocol guide", expected="the group stays, Empty"
-)
+@_check("E9", "The last one leaves", apis=("DescribeGroups",), expected="the group stays, Empty")
 async def last(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leave(scene, [(leader.id, None)])
-    response = await describe_one(scene)
-    scene.error(response.error_code, "NONE", "DescribeGroups")
+    response = await scene.expect(describe_one(scene), "NONE", "DescribeGroups")
     scene.equal("the state", response.group_state, "Empty")
 
 
-@SECTION.check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
+@_check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
 async def reasons(scene: CheckContext) -> None:
     members = await scene.stable(2)
     for member, reason in zip(members, ("long " * 100, None), strict=True):

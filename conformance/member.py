@@ -65,6 +65,11 @@ class CheckMember:
     def __post_init__(self) -> None:
         self.session_ms = self.session_ms or self.scene.target.session_ms
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The arguments of `commit` for a commit of this member."""
+        return {"generation": self.generation, "member": self.id}
+
     async def join(self, *, version: int | None = None, timeout_s: float | None = None, **changes: object) -> Any:
         """Send one JoinGroup. `changes` replace its fields. A successful response is kept."""
         timeout_s = timeout_s or self.scene.patience_s

@@ -7,7 +7,7 @@ from uuid import uuid4
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.request_builders import commit, commit_entries, fetch
+from kohort.conformance.request_builders import commit, commit_entries, expect_commit, fetch, fetch_offset
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
 _check = partial(SECTION.check, versions="1+", needs=(Need.TOPIC,), source="protocol guide")
@@ -23,7 +23,7 @@ async def by_member(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, offset in ((leader, 11), (follower, 12)):
         where = (scene.topic, offset - 11)
-        codes = await commit(scene, {where: offset}, generation=member.generation, member=member.id)
+        codes = await commit(scene, {where: offset}, **member.identity)
         scene.error(codes[scene.topic.name, where[1]], "NONE", "OffsetCommit of a member")
     response = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
     offsets = {index: entry.offset for (_, index), entry in response.partitions.items()}
@@ -58,39 +58,35 @@ async def unknown_group(scene: CheckContext) -> None:
 async def simple_group(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 2): 33})
     scene.error(codes[scene.topic.name, 2], "NONE", "OffsetCommit of a simple consumer")
-    response = await fetch(scene, [(scene.topic, 2)])
-    scene.equal("the offset", response.partitions[scene.topic.name, 2].offset, 33)
+    scene.equal("the offset", await fetch_offset(scene, index=2), 33)
 
 
 @_check("F3b", "No generation, no member, and the group emptied", apis=("LeaveGroup",), expected="NONE")
 async def emptied_group(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leader.leave()
-    codes = await commit(scene, {(scene.topic, 0): 5})
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of a simple consumer in an emptied group")
+    await expect_commit(scene, 5, "NONE", "OffsetCommit of a simple consumer in an emptied group")
 
 
 @_check("F4", "No generation, no member, and the group is active", expected="UNKNOWN_MEMBER_ID")
 async def outsider(scene: CheckContext) -> None:
     await scene.stable(1)
-    codes = await commit(scene, {(scene.topic, 0): 1})
-    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of an outsider")
+    await expect_commit(scene, 1, "UNKNOWN_MEMBER_ID", "OffsetCommit of an outsider")
 
 
 @_check("F4b", "A made-up member in an active group", expected="UNKNOWN_MEMBER_ID")
 async def made_up_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="unknown-member")
-    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
+    unknown = leader.identity | {"member": "unknown-member"}
+    await expect_commit(scene, 1, "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member", **unknown)
 
 
 @_check("F5a", "An older generation", apis=("OffsetFetch 1+",), expected="ILLEGAL_GENERATION, and nothing is stored")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
-    codes = await commit(scene, {(scene.topic, 0): 99}, generation=leader.generation - 1, member=leader.id)
-    scene.error(codes[scene.topic.name, 0], "ILLEGAL_GENERATION", "OffsetCommit of the generation before")
-    response = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, -1)
+    leader.generation -= 1
+    await expect_commit(scene, 99, "ILLEGAL_GENERATION", "OffsetCommit of the generation before", **leader.identity)
+    scene.equal("the offset", await fetch_offset(scene), -1)
 
 
 @_check(
@@ -103,17 +99,14 @@ async def stale(scene: CheckContext) -> None:
 )
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    codes = await commit(
-        scene, {(scene.topic, 0): 1}, generation=leader.generation, member="other-member", instance="i-1"
-    )
-    scene.error(codes[scene.topic.name, 0], "FENCED_INSTANCE_ID", "OffsetCommit with another member's instance id")
+    other = leader.identity | {"member": "other-member", "instance": "i-1"}
+    await expect_commit(scene, 1, "FENCED_INSTANCE_ID", "OffsetCommit with another member's instance id", **other)
 
 
 @_check("F6a", "While the assignment is awaited", expected="REBALANCE_IN_PROGRESS")
 async def completing(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
-    scene.error(codes[scene.topic.name, 0], "REBALANCE_IN_PROGRESS", "OffsetCommit before SyncGroup")
+    await expect_commit(scene, 1, "REBALANCE_IN_PROGRESS", "OffsetCommit before SyncGroup", **leader.identity)
 
 
 @_check("F6b", "While others join", expected="NONE: a member may commit before it rejoins")
@@ -121,8 +114,7 @@ async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
     await scene.rebalancing(leader)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit while others join")
+    await expect_commit(scene, 1, "NONE", "OffsetCommit while others join", **leader.identity)
 
 
 @_check(
@@ -181,10 +173,8 @@ async def unknown_partition(scene: CheckContext) -> None:
 )
 async def backwards(scene: CheckContext) -> None:
     for offset in (100, 7):
-        codes = await commit(scene, {(scene.topic, 0): offset})
-        scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit of {offset}")
-    response = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 7)
+        await expect_commit(scene, offset, "NONE", f"OffsetCommit of {offset}")
+    scene.equal("the offset", await fetch_offset(scene), 7)
 
 
 @_check(
@@ -196,8 +186,7 @@ async def backwards(scene: CheckContext) -> None:
     expected="OffsetFetch gives back what was committed",
 )
 async def epoch(scene: CheckContext) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 1}, leader_epoch=5)
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with leader epoch 5")
+    await expect_commit(scene, 1, "NONE", "OffsetCommit with leader epoch 5", leader_epoch=5)
     response = await fetch(scene, [(scene.topic, 0)])
     scene.equal("the leader epoch", response.partitions[scene.topic.name, 0].leader_epoch, 5)
 
@@ -219,8 +208,7 @@ async def metadata(scene: CheckContext) -> None:
     expected="accepted, and empty in OffsetFetch",
 )
 async def null_metadata(scene: CheckContext) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 1}, metadata=None)
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with null metadata")
+    await expect_commit(scene, 1, "NONE", "OffsetCommit with null metadata", metadata=None)
     response = await fetch(scene, [(scene.topic, 0)])
     scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata or "", "")
 
@@ -245,23 +233,19 @@ async def apart(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 6}, group=other)
     offsets = []
     for group in (scene.group, other, scene.new_group()):
-        response = await fetch(scene, [(scene.topic, 0)], group=group)
-        offsets.append(response.partitions[scene.topic.name, 0].offset)
+        offsets.append(await fetch_offset(scene, group=group))
     scene.equal("the offsets of both, and of a third", offsets, [5, 6, -1])
 
 
 @_check("F16", "A retention time", versions="2-4", source="KIP-211", expected="accepted")
 async def retention(scene: CheckContext) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 1}, retention_time_ms=3_600_000)
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with a retention time of an hour")
+    await expect_commit(scene, 1, "NONE", "OffsetCommit with a retention time of an hour", retention_time_ms=3_600_000)
 
 
 @_check("F17", "The largest offset", apis=("OffsetFetch 1+",), expected="2**63 - 1 comes back")
 async def largest(scene: CheckContext) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 2**63 - 1})
-    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of 2**63 - 1")
-    response = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 2**63 - 1)
+    await expect_commit(scene, 2**63 - 1, "NONE", "OffsetCommit of 2**63 - 1")
+    scene.equal("the offset", await fetch_offset(scene), 2**63 - 1)
 
 
 @_check(
@@ -273,7 +257,7 @@ async def largest(scene: CheckContext) -> None:
 )
 async def outlive(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    await commit(scene, {(scene.topic, 1): 21}, generation=leader.generation, member=leader.id)
+    await commit(scene, {(scene.topic, 1): 21}, **leader.identity)
     await leader.leave()
     before = await fetch(scene, [(scene.topic, 1)])
     await asyncio.gather(scene.member().enter())

@@ -65,8 +65,7 @@ async def unknown_topic(scene: CheckContext) -> None:
 )
 async def everything(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5, (scene.topic, 2): 6, (scene.other_topic, 0): 7})
-    response = await fetch(scene, None)
-    scene.error(response.error_code, "NONE", "OffsetFetch of everything")
+    response = await scene.expect(fetch(scene, None), "NONE", "OffsetFetch of everything")
     offsets = {place: entry.offset for place, entry in response.partitions.items()}
     expected = {(scene.topic.name, 1): 5, (scene.topic.name, 2): 6, (scene.other_topic.name, 0): 7}
     scene.equal("the offsets", offsets, expected)
@@ -74,8 +73,7 @@ async def everything(scene: CheckContext) -> None:
 
 @_check("G2b", "All offsets of an unknown group", versions="2+", source="KIP-88", expected="NONE and no topics")
 async def everything_of_unknown_group(scene: CheckContext) -> None:
-    response = await fetch(scene, None)
-    scene.error(response.error_code, "NONE", "OffsetFetch of everything in a new group")
+    response = await scene.expect(fetch(scene, None), "NONE", "OffsetFetch of everything in a new group")
     scene.equal("the partitions", response.partitions, {})
 
 
@@ -88,8 +86,7 @@ async def everything_of_unknown_group(scene: CheckContext) -> None:
 )
 async def no_topics(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5})
-    response = await fetch(scene, [])
-    scene.error(response.error_code, "NONE", "OffsetFetch of an empty list")
+    response = await scene.expect(fetch(scene, []), "NONE", "OffsetFetch of an empty list")
     scene.equal("the partitions", response.partitions, {})
 
 
@@ -130,7 +127,7 @@ async def stable(scene: CheckContext) -> None:
 )
 async def while_active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    await _commit(scene, {(scene.topic, 0): 9}, generation=leader.generation, member=leader.id)
+    await _commit(scene, {(scene.topic, 0): 9}, **leader.identity)
     response = await fetch(scene, [(scene.topic, 0)])
     scene.equal("offset and code", response.partitions[scene.topic.name, 0][::3], (9, 0))
 
@@ -168,7 +165,7 @@ async def _delete(
 async def subscribed(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, protocols=(("range", subscribe(scene.topic.name)),))
     offsets = {(scene.topic, 0): 1, (scene.other_topic, 0): 2}
-    await _commit(scene, offsets, generation=leader.generation, member=leader.id)
+    await _commit(scene, offsets, **leader.identity)
     top, codes = await _delete(scene, [(scene.topic.name, 0), (scene.other_topic.name, 0)])
     scene.error(top, "NONE", "the request")
     scene.error(codes[scene.topic.name, 0], "GROUP_SUBSCRIBED_TO_TOPIC", "the topic that is read")

@@ -15,7 +15,7 @@ from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import CheckMember, subscribe
-from kohort.conformance.request_builders import commit, fetch
+from kohort.conformance.request_builders import commit, expect_commit, fetch_offset
 
 SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
 NEEDS = (Need.TOPIC, Need.SETTINGS)
@@ -50,12 +50,8 @@ def _times(scene: CheckContext) -> tuple[float, float]:
     return minutes * 60.0, interval_ms / 1000 + SLACK_S
 
 
-async def _offset(scene: CheckContext, topic: Topic) -> int:
-    return (await fetch(scene, [(topic, 0)])).partitions[topic.name, 0].offset
-
-
 async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[Topic, ...]) -> None:
-    identity = {} if member is None else {"generation": member.generation, "member": member.id}
+    identity = {} if member is None else member.identity
     codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **identity)
     scene.equal("the commits", set(codes.values()), {0})
 
@@ -66,7 +62,7 @@ async def _until_gone(scene: CheckContext, topic: Topic, limit_s: float) -> floa
 
     async def gone() -> bool:
         await asyncio.sleep(0.2)
-        return await _offset(scene, topic) == -1
+        return await fetch_offset(scene, topic) == -1
 
     mark = len(scene.frames)
     found = await scene.until(gone, limit_s)
@@ -81,7 +77,7 @@ async def _wait(scene: CheckContext, seconds: float, member: CheckMember | None 
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, _BEAT_S))
         if member is not None:
-            scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat meanwhile")
+            await scene.expect(member.heartbeat(), "NONE", "Heartbeat meanwhile")
 
 
 @_check(
@@ -96,7 +92,7 @@ async def simple(scene: CheckContext) -> None:
     began = time.monotonic()
     await _kept(scene, None, (scene.topic,))
     await _wait(scene, retention_s - 8)
-    scene.equal("the offset shortly before", await _offset(scene, scene.topic), KEPT)
+    scene.equal("the offset shortly before", await fetch_offset(scene), KEPT)
     await _until_gone(scene, scene.topic, 8 + late_s)
     scene.true("it went", time.monotonic() - began >= retention_s - 1, "not before its time", "earlier")
 
@@ -118,7 +114,7 @@ async def emptied(scene: CheckContext) -> None:
     await leader.leave()
     left = time.monotonic()
     await _wait(scene, retention_s / 2 + late_s)
-    scene.equal("the offset, longer than the retention after the commit", await _offset(scene, scene.topic), KEPT)
+    scene.equal("the offset, longer than the retention after the commit", await fetch_offset(scene), KEPT)
     await _until_gone(scene, scene.topic, retention_s / 2 + late_s)
     scene.true("it went", time.monotonic() - left >= retention_s - 1, "not before its time", "earlier")
 
@@ -135,10 +131,10 @@ async def stable(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1", protocols=(("range", subscribe(scene.topic.name)),))
     await _kept(scene, leader, (scene.topic, scene.other_topic))
     await _wait(scene, retention_s - 8, leader)
-    scene.equal("the offset of the topic without a subscriber", await _offset(scene, scene.other_topic), KEPT)
+    scene.equal("the offset of the topic without a subscriber", await fetch_offset(scene, scene.other_topic), KEPT)
     await _wait(scene, 8 + late_s, leader)
-    scene.equal("the same, after its time", await _offset(scene, scene.other_topic), -1)
-    scene.equal("the offset of the topic that is read", await _offset(scene, scene.topic), KEPT)
+    scene.equal("the same, after its time", await fetch_offset(scene, scene.other_topic), -1)
+    scene.equal("the offset of the topic that is read", await fetch_offset(scene), KEPT)
 
 
 @_check(
@@ -151,10 +147,9 @@ async def own_time(scene: CheckContext) -> None:
     _, late_s = _times(scene)
     other = scene.new_group()
     for group, retention_ms in ((scene.group, 4000), (other, -1)):
-        codes = await commit(scene, {(scene.topic, 0): KEPT}, group=group, retention_time_ms=retention_ms)
-        scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit with a retention time of {retention_ms} ms")
+        what = f"OffsetCommit with a retention time of {retention_ms} ms"
+        await expect_commit(scene, KEPT, "NONE", what, group=group, retention_time_ms=retention_ms)
     await asyncio.sleep(2)
-    scene.equal("the offset after half its time", await _offset(scene, scene.topic), KEPT)
+    scene.equal("the offset after half its time", await fetch_offset(scene), KEPT)
     await _until_gone(scene, scene.topic, 2 + late_s)
-    response = await fetch(scene, [(scene.topic, 0)], group=other)
-    scene.equal("the one without", response.partitions[scene.topic.name, 0].offset, KEPT)
+    scene.equal("the one without", await fetch_offset(scene, group=other), KEPT)

@@ -42,6 +42,12 @@ async def commit(
     return {(topic, index): code for topic, index, code in await commit_entries(scene, offsets, **how)}
 
 
+async def expect_commit(scene: CheckContext, offset: int, expected: str, what: str, **how: Any) -> None:
+    """Commit an offset of partition 0 of the run's topic. Its error code must have the expected name."""
+    codes = await commit(scene, {(scene.topic, 0): offset}, **how)
+    scene.error(codes[scene.topic.name, 0], expected, what)
+
+
 async def commit_entries(
     scene: CheckContext,
     offsets: Mapping[tuple[Topic, int], int],
@@ -122,6 +128,12 @@ async def fetch(
     return Fetched(
         response.groups[0].error_code, _partitions(response.groups[0].topics, by_id if version >= 10 else {})
     )
+
+
+async def fetch_offset(scene: CheckContext, topic: Topic | None = None, index: int = 0, **how: Any) -> int:
+    """Return the committed offset of one partition, -1 if there is none. Default: partition 0 of the run's topic."""
+    topic = topic or scene.topic
+    return (await fetch(scene, [(topic, index)], **how)).partitions[topic.name, index].offset
 
 
 def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tuple[object, int], FetchedOffset]:

@@ -41,7 +41,7 @@ async def follower_back(scene: CheckContext) -> None:
     scene.error(code, "NONE", "JoinGroup of the follower that came back")
     scene.true("its member id", back.id not in ("", follower.id), f"another than {follower.id}", back.id)
     scene.equal("the generation", back.generation, follower.generation)
-    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
+    await scene.expect(leader.heartbeat(), "NONE", "Heartbeat of the leader")
 
 
 @_check("I1b", "It gets its old assignment", expected="SyncGroup with the new id gives the old bytes")
@@ -49,8 +49,7 @@ async def old_assignment(scene: CheckContext) -> None:
     await _pair(scene)
     back, code = await _return(scene, "i-2")
     scene.error(code, "NONE", "JoinGroup of the follower that came back")
-    response = await back.sync()
-    scene.error(response.error_code, "NONE", "SyncGroup of the follower that came back")
+    response = await scene.expect(back.sync(), "NONE", "SyncGroup of the follower that came back")
     scene.equal("the assignment", bytes(response.assignment), b"for 1")
 
 
@@ -65,8 +64,7 @@ async def old_assignment(scene: CheckContext) -> None:
 async def leader_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     back = scene.member(instance="i-1")
-    response = await back.join()
-    scene.error(response.error_code, "NONE", "JoinGroup of the leader that came back")
+    response = await scene.expect(back.join(), "NONE", "JoinGroup of the leader that came back")
     scene.equal("the generation", response.generation_id, leader.generation)
     if scene.version >= 9:
         scene.equal("skip_assignment", response.skip_assignment, True)
@@ -102,7 +100,7 @@ def _fenced(row: str, api: str) -> None:
             _, (code,) = await leave(scene, [(old.id, old.instance)])
         else:
             place = {(scene.topic, 0): 1}
-            (code,) = (await commit(scene, place, generation=old.generation, member=old.id, instance="i-2")).values()
+            (code,) = (await commit(scene, place, **old.identity, instance="i-2")).values()
         scene.error(code, "FENCED_INSTANCE_ID", f"{api} with the id from before")
 
 
@@ -195,8 +193,7 @@ async def kept(scene: CheckContext) -> None:
     await scene.sync([leader, absent])
     rejoining = scene.start(leader.join())
     await scene.parked(rejoining, "the leader's JoinGroup while i-2 has not rejoined")
-    response = await rejoining
-    scene.error(response.error_code, "NONE", "JoinGroup of the leader")
+    response = await scene.expect(rejoining, "NONE", "JoinGroup of the leader")
     instances = sorted(str(entry.group_instance_id) for entry in response.members)
     scene.equal("the instances of the new generation", instances, ["i-1", "i-2"])
 
@@ -211,7 +208,7 @@ async def expires(scene: CheckContext) -> None:
     session = scene.session_within(1000)
     (leader,) = await scene.stable(1, instance="i-1", session_ms=session)
     await asyncio.sleep(session / 1000 + 1.5)
-    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")
+    await scene.expect(leader.heartbeat(), "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")
 
 
 @_check("I7", "Two instances are two members", expected="both in one generation with different ids")
@@ -245,7 +242,6 @@ async def again(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     generation = follower.generation
     before = follower.id
-    response = await follower.join()
-    scene.error(response.error_code, "NONE", "JoinGroup of the follower")
+    response = await scene.expect(follower.join(), "NONE", "JoinGroup of the follower")
     scene.equal("generation and id", (response.generation_id, response.member_id), (generation, before))
-    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
+    await scene.expect(leader.heartbeat(), "NONE", "Heartbeat of the leader")

@@ -1,6 +1,7 @@
 """C: SyncGroup, and the distribution of assignments."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from kohort.conformance.check import CheckKind, Section
@@ -8,22 +9,22 @@ from kohort.conformance.check_context import CheckContext
 from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("C", "SyncGroup", "SyncGroup")
+_check = partial(SECTION.check, source="protocol guide")
 
 
-@SECTION.check("C1a", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@_check("C1a", "An unknown group", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
     response = await scene.member(id="unknown-member", generation=1).sync()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
 
 
-@SECTION.check("C1b", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@_check("C1b", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    response = await leader.sync(member_id="unknown-member")
-    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
+    await scene.expect(leader.sync(member_id="unknown-member"), "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
 
 
-@SECTION.check(
+@_check(
     "C1c",
     "A member id that was given and never joined",
     source="KIP-394",
@@ -32,20 +33,18 @@ async def unknown_member(scene: CheckContext) -> None:
 )
 async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    requested = await scene.member().join()
-    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
-    response = await leader.sync(member_id=requested.member_id)
-    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup with the unused id")
+    requested = await scene.expect(scene.member().join(), "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    await scene.expect(leader.sync(member_id=requested.member_id), "UNKNOWN_MEMBER_ID", "SyncGroup with the unused id")
 
 
-@SECTION.check("C2a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
+@_check("C2a", "An older generation", expected="ILLEGAL_GENERATION")
 async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2, sync=False)
     response = await leader.sync(generation_id=leader.generation - 1)
     scene.error(response.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation before")
 
 
-@SECTION.check("C2b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
+@_check("C2b", "A generation that is yet to come", expected="ILLEGAL_GENERATION")
 async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     response = await leader.sync(generation_id=leader.generation + 1)
@@ -53,7 +52,7 @@ async def future_generation(scene: CheckContext) -> None:
 
 
 def _inconsistent(row: str, title: str, **changes: Any) -> None:
-    @SECTION.check(
+    @_check(
         row, title, versions="5+", source="KIP-559", expected="INCONSISTENT_GROUP_PROTOCOL, and null for both names"
     )
     async def inconsistent(scene: CheckContext) -> None:
@@ -69,10 +68,9 @@ _inconsistent("C4a", "No protocol name", protocol_name=None)
 _inconsistent("C4b", "No protocol type", protocol_type=None)
 
 
-@SECTION.check(
+@_check(
     "C5",
     "A follower syncs before the leader",
-    source="protocol guide",
     expected="delayed until the leader's SyncGroup, then a response with its own bytes",
 )
 async def follower_first(scene: CheckContext) -> None:
@@ -87,34 +85,25 @@ async def follower_first(scene: CheckContext) -> None:
     scene.equal("the follower's assignment", bytes(response.assignment), b"two")
 
 
-@SECTION.check(
-    "C5b",
-    "A follower syncs after the leader",
-    source="protocol guide",
-    expected="a response at once with its own bytes",
-)
+@_check("C5b", "A follower syncs after the leader", expected="a response at once with its own bytes")
 async def follower_second(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
-    own = await leader.sync({leader.id: b"one", follower.id: b"two"})
-    scene.error(own.error_code, "NONE", "SyncGroup of the leader")
-    response = await follower.sync()
-    scene.error(response.error_code, "NONE", "SyncGroup of the follower")
+    await scene.expect(leader.sync({leader.id: b"one", follower.id: b"two"}), "NONE", "SyncGroup of the leader")
+    response = await scene.expect(follower.sync(), "NONE", "SyncGroup of the follower")
     scene.equal("the follower's assignment", bytes(response.assignment), b"two")
 
 
-@SECTION.check("C6a", "SyncGroup again while Stable", source="protocol guide", expected="NONE, and the same assignment")
+@_check("C6a", "SyncGroup again while Stable", expected="NONE, and the same assignment")
 async def again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, expected in ((leader, b"for 0"), (follower, b"for 1")):
-        response = await member.sync()
-        scene.error(response.error_code, "NONE", "SyncGroup while Stable")
+        response = await scene.expect(member.sync(), "NONE", "SyncGroup while Stable")
         scene.equal("the assignment", bytes(response.assignment), expected)
 
 
-@SECTION.check(
+@_check(
     "C6b",
     "The leader syncs again with other assignments",
-    source="protocol guide",
     expected="a generation has one assignment: the first one is kept",
 )
 async def made_once(scene: CheckContext) -> None:
@@ -125,21 +114,17 @@ async def made_once(scene: CheckContext) -> None:
     scene.equal("the follower's assignment", bytes((await follower.sync()).assignment), b"for 1")
 
 
-@SECTION.check(
-    "C7a", "While the group is preparing a rebalance", source="protocol guide", expected="REBALANCE_IN_PROGRESS"
-)
+@_check("C7a", "While the group is preparing a rebalance", expected="REBALANCE_IN_PROGRESS")
 async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
     await scene.rebalancing(leader)
-    response = await leader.sync()
-    scene.error(response.error_code, "REBALANCE_IN_PROGRESS", "SyncGroup while others join")
+    await scene.expect(leader.sync(), "REBALANCE_IN_PROGRESS", "SyncGroup while others join")
 
 
-@SECTION.check(
+@_check(
     "C7b",
     "A follower waits for its assignment when a newcomer joins",
-    source="protocol guide",
     expected="its SyncGroup, delayed until then, gets REBALANCE_IN_PROGRESS",
 )
 async def waiting_interrupted(scene: CheckContext) -> None:
@@ -147,29 +132,25 @@ async def waiting_interrupted(scene: CheckContext) -> None:
     parked = scene.start(follower.sync())
     await scene.parked(parked, "the follower's SyncGroup, before the leader's")
     scene.start(scene.member().enter())
-    response = await asyncio.wait_for(parked, 10)
-    scene.error(response.error_code, "REBALANCE_IN_PROGRESS", "the follower's SyncGroup")
+    await scene.expect(asyncio.wait_for(parked, 10), "REBALANCE_IN_PROGRESS", "the follower's SyncGroup")
 
 
-@SECTION.check(
-    "C8", "The leader forgets a member", source="protocol guide", expected="that member gets empty bytes, and NONE"
-)
+@_check("C8", "The leader forgets a member", expected="that member gets empty bytes, and NONE")
 async def forgotten(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     own = await leader.sync({leader.id: b"all"})
     scene.equal("the leader's assignment", bytes(own.assignment), b"all")
-    response = await follower.sync()
-    scene.error(response.error_code, "NONE", "SyncGroup of the forgotten member")
+    response = await scene.expect(follower.sync(), "NONE", "SyncGroup of the forgotten member")
     scene.equal("its assignment", bytes(response.assignment), b"")
 
 
-@SECTION.check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+@_check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
     response = await scene.member(group="", id="unknown-member", generation=1).sync()
     scene.error(response.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
 
 
-@SECTION.check(
+@_check(
     "C10",
     "A member never syncs",
     kind=CheckKind.TIMING,
@@ -181,8 +162,7 @@ async def never_syncs(scene: CheckContext) -> None:
     leader = scene.member(rebalance_ms=rebalance_ms, session_ms=session)
     await leader.enter()
     silent = await scene.add([leader], rebalance_ms=rebalance_ms, session_ms=session)
-    response = await leader.sync({leader.id: b"1", silent.id: b"2"})
-    scene.error(response.error_code, "NONE", "SyncGroup of the leader")
+    await scene.expect(leader.sync({leader.id: b"1", silent.id: b"2"}), "NONE", "SyncGroup of the leader")
 
     async def reported() -> bool:
         return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
@@ -190,13 +170,12 @@ async def never_syncs(scene: CheckContext) -> None:
     within_s = rebalance_ms / 1000 + 4.5
     found = await scene.until(reported, within_s)
     scene.true("the leader's heartbeats", found, f"REBALANCE_IN_PROGRESS within {within_s:g} s", "NONE all the time")
-    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the member that never synced")
+    await scene.expect(silent.heartbeat(), "UNKNOWN_MEMBER_ID", "Heartbeat of the member that never synced")
 
 
-@SECTION.check(
+@_check(
     "C11",
     "A follower's assignments are ignored",
-    source="protocol guide",
     expected="assignments in a follower's request change no assignment",
 )
 async def follower_assigns(scene: CheckContext) -> None:
@@ -208,7 +187,7 @@ async def follower_assigns(scene: CheckContext) -> None:
     scene.equal("the follower's assignment", bytes((await parked).assignment), b"two")
 
 
-@SECTION.check(
+@_check(
     "C12",
     "Type and name are in the response",
     versions="5+",
@@ -221,27 +200,18 @@ async def reported_back(scene: CheckContext) -> None:
     scene.equal("type and name", (response.protocol_type, response.protocol_name), ("consumer", "range"))
 
 
-@SECTION.check(
-    "C13", "A large assignment", source="protocol guide", expected="a quarter of a megabyte comes back byte for byte"
-)
+@_check("C13", "A large assignment", expected="a quarter of a megabyte comes back byte for byte")
 async def large(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     share = bytes(range(256)) * 1024
-    response = await leader.sync({leader.id: share})
-    scene.error(response.error_code, "NONE", "SyncGroup")
+    response = await scene.expect(leader.sync({leader.id: share}), "NONE", "SyncGroup")
     scene.true(
         "the assignment", bytes(response.assignment) == share, "equal", f"{len(response.assignment)} bytes that differ"
     )
 
 
-@SECTION.check(
-    "C14",
-    "An assignment for an unknown member",
-    source="protocol guide",
-    expected="ignored, and the members get their own",
-)
+@_check("C14", "An assignment for an unknown member", expected="ignored, and the members get their own")
 async def for_stranger(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    response = await leader.sync({"unknown-member": b"x", leader.id: b"mine"})
-    scene.error(response.error_code, "NONE", "SyncGroup")
+    response = await scene.expect(leader.sync({"unknown-member": b"x", leader.id: b"mine"}), "NONE", "SyncGroup")
     scene.equal("the assignment", bytes(response.assignment), b"mine")

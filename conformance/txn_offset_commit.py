@@ -15,7 +15,7 @@ from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.conformance.request_builders import commit, fetch
+from kohort.conformance.request_builders import commit, fetch, fetch_offset
 from kohort.protocol.errors import ErrorCode, error_name
 
 SECTION = Section("K", "Offsets in transactions", "TxnOffsetCommit")
@@ -126,24 +126,25 @@ async def _required(scene: CheckContext, what: str, request: Callable[[], Awaita
     return response
 
 
-async def _offset(scene: CheckContext) -> int:
-    response = await fetch(scene, [(scene.topic, 0)])
-    return response.partitions[scene.topic.name, 0].offset
-
-
 async def _comes(scene: CheckContext, offset: int) -> None:
     """Check that the offset of partition 0 becomes visible after the commit."""
 
     async def visible() -> bool:
-        return await _offset(scene) == offset
+        return await fetch_offset(scene) == offset
 
     scene.true("the offset after the commit", await scene.until(visible, 20), offset, "another after 20 s")
 
 
-async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
-    """Return a producer with an offset of partition 0 in an open transaction. Raises Blocked."""
+async def _producer(scene: CheckContext) -> CheckProducer:
+    """Return a producer with the group in its transaction, as far as the version needs it. Raises Blocked."""
     producer = await CheckProducer.make(scene)
     await producer.take_in()
+    return producer
+
+
+async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
+    """Return a producer with an offset of partition 0 in an open transaction. Raises Blocked."""
+    producer = await _producer(scene)
     codes = await producer.commit({(scene.topic, 0): offset}, **how)  # type: ignore[arg-type]
     if codes[0]:
         raise Blocked(f"TxnOffsetCommit failed: {error_name(codes[0])}")
@@ -152,8 +153,7 @@ async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProduc
 
 async def _ended(scene: CheckContext, producer: CheckProducer, *, committed: bool) -> None:
     """End the transaction, and judge the response. From version 5 on it has the next epoch, also if it is repeated."""
-    response = await producer.end(committed)
-    scene.error(response.error_code, "NONE", "EndTxn")
+    response = await scene.expect(producer.end(committed), "NONE", "EndTxn")
     if scene.version_of("EndTxn") < FIRST_IMPLICIT:
         return
     scene.equal("the next producer epoch in EndTxn", response.producer_epoch, producer.epoch + 1)
@@ -170,8 +170,7 @@ async def _begin_again(producer: CheckProducer) -> None:
 @_check("K1a", "The instance id of another member", versions="3+", source="KIP-447", expected="FENCED_INSTANCE_ID")
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit(
         {(scene.topic, 0): 1},
         generation_id_or_member_epoch=leader.generation,
@@ -184,8 +183,7 @@ async def fenced(scene: CheckContext) -> None:
 @_check("K1b", "An unknown member", versions="3+", source="KIP-447", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit(
         {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation, member_id="unknown-member"
     )
@@ -195,8 +193,7 @@ async def unknown_member(scene: CheckContext) -> None:
 @_check("K1c", "An older generation", versions="3+", source="KIP-447", expected="ILLEGAL_GENERATION")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit(
         {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation - 1, member_id=leader.id
     )
@@ -213,7 +210,7 @@ async def stale(scene: CheckContext) -> None:
 async def by_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await _begun(scene, 5, generation_id_or_member_epoch=leader.generation, member_id=leader.id)
-    scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
+    await scene.expect(producer.end(True), "NONE", "EndTxn")
     await _comes(scene, 5)
 
 
@@ -226,7 +223,7 @@ async def by_member(scene: CheckContext) -> None:
 async def committed(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
-    scene.equal("the offset while the transaction is open", await _offset(scene), 1)
+    scene.equal("the offset while the transaction is open", await fetch_offset(scene), 1)
     await _ended(scene, producer, committed=True)
     await _comes(scene, 2)
 
@@ -241,7 +238,7 @@ async def aborted(scene: CheckContext) -> None:
         late = error_name(code)
         scene.true("a late TxnOffsetCommit of the aborted transaction", late in _FENCED, " or ".join(_FENCED), late)
     await _begin_again(producer)  # a response after the abort completed
-    scene.equal("the offset after the abort", await _offset(scene), 1)
+    scene.equal("the offset after the abort", await fetch_offset(scene), 1)
 
 
 @_check(
@@ -251,8 +248,7 @@ async def aborted(scene: CheckContext) -> None:
     expected="after EndTxn each partition has its own offset and metadata",
 )
 async def several(scene: CheckContext) -> None:
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit({(scene.topic, 0): 5, (scene.topic, 1): 6}, metadata="a")
     codes |= await producer.commit({(scene.topic, 2): 7}, metadata="b")
     scene.equal("the codes of TxnOffsetCommit by partition", codes, {0: 0, 1: 0, 2: 0})
@@ -275,8 +271,7 @@ async def several(scene: CheckContext) -> None:
     expected="INVALID_PRODUCER_EPOCH or PRODUCER_FENCED, and nothing is stored",
 )
 async def superseded(scene: CheckContext) -> None:
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     old = producer.epoch
     await _begin_again(producer)
     codes = await producer.commit({(scene.topic, 0): 9}, producer_epoch=old)
@@ -286,7 +281,7 @@ async def superseded(scene: CheckContext) -> None:
         "INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or an error of the transaction's state",
         error_name(codes[0]),
     )
-    scene.equal("the offset", await _offset(scene), -1)
+    scene.equal("the offset", await fetch_offset(scene), -1)
 
 
 @_check(
@@ -297,8 +292,7 @@ async def superseded(scene: CheckContext) -> None:
 )
 async def no_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit({(scene.topic, 0): 3})
     scene.error(codes[0], "NONE", "TxnOffsetCommit without a member")
 
@@ -310,8 +304,7 @@ async def no_member(scene: CheckContext) -> None:
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
 async def unknown_partition(scene: CheckContext) -> None:
-    producer = await CheckProducer.make(scene)
-    await producer.take_in()
+    producer = await _producer(scene)
     codes = await producer.commit({(scene.topic, 999): 1, (scene.topic, 0): 2})
     scene.error(codes[999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
     scene.error(codes[0], "NONE", "partition 0")
@@ -328,8 +321,7 @@ async def unknown_partition(scene: CheckContext) -> None:
 async def begins_again(scene: CheckContext) -> None:
     producer = await CheckProducer.make(scene)
     identity, epoch = producer.id, producer.epoch
-    response = await producer.begin()
-    scene.error(response.error_code, "NONE", "the second InitProducerId")
+    response = await scene.expect(producer.begin(), "NONE", "the second InitProducerId")
     scene.equal("the producer id", response.producer_id, identity)
     scene.true("the epoch", response.producer_epoch > epoch, f"above {epoch}", response.producer_epoch)
 
@@ -347,7 +339,7 @@ def _superseded(row: str, api: str) -> None:
     async def late(scene: CheckContext) -> None:
         producer = await CheckProducer.make(scene)
         old = producer.epoch
-        scene.error((await producer.begin()).error_code, "NONE", "the second InitProducerId")
+        await scene.expect(producer.begin(), "NONE", "the second InitProducerId")
         response = await (producer.add_group if api == "AddOffsetsToTxn" else partial(producer.end, True))(
             producer_epoch=old
         )
@@ -378,5 +370,5 @@ async def unstable(scene: CheckContext) -> None:
         "the partition in the transaction",
     )
     scene.error(response.partitions[scene.topic.name, 1].error_code, "NONE", "its neighbour")
-    scene.equal("the offset without require_stable", await _offset(scene), 1)
+    scene.equal("the offset without require_stable", await fetch_offset(scene), 1)
     await producer.end(False)

@@ -31,8 +31,7 @@ async def previous_epoch(scene: CheckContext) -> None:
         return first.epoch > before
 
     scene.true("the epoch after a second join", await scene.until(moved, ASSIGNED_S), f"above {before}", first.epoch)
-    response = await first.beat(member_epoch=before)
-    scene.error(response.error_code, "NONE", "a heartbeat of the epoch before")
+    response = await scene.expect(first.beat(member_epoch=before), "NONE", "a heartbeat of the epoch before")
     scene.equal("the epoch", response.member_epoch, first.epoch)
 
 
@@ -45,8 +44,7 @@ async def previous_epoch(scene: CheckContext) -> None:
 async def rejoins(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
-    response = await member.join()
-    scene.error(response.error_code, "NONE", "epoch 0 of a member")
+    response = await scene.expect(member.join(), "NONE", "epoch 0 of a member")
     scene.equal("the number of partitions", len(assigned(response)), scene.topic.partitions)
     scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
 
@@ -89,8 +87,7 @@ async def no_topics(scene: CheckContext) -> None:
     await member.joined()
 
     async def empty() -> bool:
-        response = await member.beat(subscribed_topic_names=())
-        scene.error(response.error_code, "NONE", "a heartbeat without topics")
+        response = await scene.expect(member.beat(subscribed_topic_names=()), "NONE", "a heartbeat without topics")
         return response.assignment is not None and not assigned(response)
 
     scene.true("the assignment", await scene.until(empty, ASSIGNED_S), "empty", "not empty")

@@ -43,8 +43,7 @@ async def unknown(scene: CheckContext) -> None:
 )
 async def with_members(scene: CheckContext) -> None:
     await ScriptedShareMember(scene).joined()
-    response = await _alter(scene, 0)
-    scene.error(response.error_code, "NON_EMPTY_GROUP", "AlterShareGroupOffsets")
+    await scene.expect(_alter(scene, 0), "NON_EMPTY_GROUP", "AlterShareGroupOffsets")
     response = await scene.send("DeleteShareGroupOffsets", _topics(scene, scene.topic.name))
     scene.error(response.error_code, "NON_EMPTY_GROUP", "DeleteShareGroupOffsets")
 
@@ -57,8 +56,7 @@ async def with_members(scene: CheckContext) -> None:
     expected="UNKNOWN_TOPIC_OR_PARTITION for the one that does not exist, and the other is set",
 )
 async def altered(scene: CheckContext) -> None:
-    response = await _alter(scene, 0, 77)
-    scene.error(response.error_code, "NONE", "AlterShareGroupOffsets")
+    response = await scene.expect(_alter(scene, 0, 77), "NONE", "AlterShareGroupOffsets")
     codes = {one.partition_index: one.error_code for topic in response.responses for one in topic.partitions}
     scene.error(codes.get(0, -1), "NONE", "partition 0")
     scene.error(codes.get(77, -1), "UNKNOWN_TOPIC_OR_PARTITION", "partition 77")

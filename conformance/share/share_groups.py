@@ -55,8 +55,7 @@ _invalid("R1g", "An epoch below -1", member_epoch=-2)
 @_heartbeat("R2a", "A first heartbeat", expected="NONE, an epoch and an interval")
 async def joins(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
-    response = await member.join(member_id="m" * 36)
-    scene.error(response.error_code, "NONE", "the first heartbeat")
+    response = await scene.expect(member.join(member_id="m" * 36), "NONE", "the first heartbeat")
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
     scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
     scene.true("the assignment", response.assignment is not None, "present", None)
@@ -127,8 +126,7 @@ async def described(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
     for state, members in (("Stable", [member.id]), ("Empty", [])):
-        response = await describe_group(scene, "ShareGroupDescribe")
-        scene.error(response.error_code, "NONE", "ShareGroupDescribe")
+        response = await scene.expect(describe_group(scene, "ShareGroupDescribe"), "NONE", "ShareGroupDescribe")
         scene.equal("the state", response.group_state, state)
         scene.equal("the members", [one.member_id for one in response.members], members)
         if members:
@@ -145,8 +143,7 @@ async def described(scene: CheckContext) -> None:
 async def session(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     for _ in range(2):
-        response = await member.fetch(max_wait_ms=0)
-        scene.error(response.error_code, "NONE", "a ShareFetch of the next epoch")
+        response = await scene.expect(member.fetch(max_wait_ms=0), "NONE", "a ShareFetch of the next epoch")
     right = member.session_epoch
     response = await member.fetch(share_session_epoch=right + 5)
     scene.error(response.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of a later epoch")

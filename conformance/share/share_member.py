@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from kohort.conformance.broker_client import BrokerClient
 from kohort.conformance.broker_under_test import RESPONSE_TIMEOUT_S, Topic
 from kohort.conformance.check_context import STATE_TIMEOUT_S, CheckContext
 from kohort.conformance.errors import Blocked
+from kohort.conformance.group_steps import ScriptedMember
 from kohort.fastpath import encode
 from kohort.protocol.errors import ErrorCode, error_name
 
@@ -20,43 +20,25 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 Range = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 
 
-class ScriptedShareMember:
+class ScriptedShareMember(ScriptedMember):
     """A scripted member. `epoch` is the member's, `session_epoch` the next one of its share session."""
 
+    heartbeat = "ShareGroupHeartbeat"
+
     def __init__(self, scene: CheckContext, topic: Topic | None = None) -> None:
-        self.scene = scene
+        super().__init__(scene)
         self.topic = topic or scene.topic
-        self.id = str(uuid4())
-        self.epoch = 0
         self.session_epoch = 0
         self.node: int | None = None
         self._connection: BrokerClient | None = None
 
-    async def beat(self, **changes: object) -> Any:
-        """Send one heartbeat of the current epoch. A successful response is kept."""
-        values: dict[str, object] = {"group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch}
-        body = values | changes
-        response = await self.scene.send("ShareGroupHeartbeat", body)
-        if response.error_code == 0:
-            self.epoch = response.member_epoch
-            if response.member_epoch > 0:
-                member = ("ShareGroupHeartbeat", self.scene.group, str(body["member_id"]))
-                self.scene.target.members_with_epochs.add(member)
-        return response
-
     async def join(self, **changes: object) -> Any:
         """Send the first heartbeat."""
-        return await self.beat(**{"member_epoch": 0, "subscribed_topic_names": (self.topic.name,)} | changes)
-
-    async def leave(self) -> Any:
-        return await self.beat(member_epoch=-1)
+        return await super().join(**{"subscribed_topic_names": (self.topic.name,)} | changes)
 
     async def joined(self) -> None:
         """Join, and send heartbeats until every partition is assigned. Raises Blocked."""
-        response = await self.join()
-        if response.error_code:
-            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
-        found = assigned(response)
+        found = assigned(await self.enter())
 
         async def has_all() -> bool:
             found.update(assigned(await self.beat()))

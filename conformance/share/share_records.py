@@ -61,8 +61,8 @@ async def one_count(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     await member.fetch(max_wait_ms=0)
     for _ in range(2):
-        scene.error((await member.acknowledge([])).error_code, "NONE", "an empty ShareAcknowledge")
-        scene.error((await member.fetch(max_wait_ms=0)).error_code, "NONE", "the ShareFetch after it")
+        await scene.expect(member.acknowledge([]), "NONE", "an empty ShareAcknowledge")
+        await scene.expect(member.fetch(max_wait_ms=0), "NONE", "the ShareFetch after it")
 
 
 @_fetch("R7h", "A session that is opened again", expected="the records stay acquired by the member")
@@ -70,8 +70,7 @@ async def opened_again(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
     member.session_epoch = 0
-    response = await member.fetch()
-    scene.error(response.error_code, "NONE", "a ShareFetch of epoch 0 in an open session")
+    response = await scene.expect(member.fetch(), "NONE", "a ShareFetch of epoch 0 in an open session")
     scene.equal("the acquired ranges", ranges_of(response), [])
     late = await member.acknowledge([(0, 9, (ACCEPT,))])
     scene.error(code_of(late), "NONE", "the acknowledgement of records from before")
@@ -81,8 +80,7 @@ def _bad_member(row: str, title: str, **changes: Any) -> None:
     @_fetch(row, title, expected="INVALID_REQUEST")
     async def bad(scene: CheckContext) -> None:
         member = await reader(scene, 0)
-        response = await member.fetch(**changes)
-        scene.error(response.error_code, "INVALID_REQUEST", f"a ShareFetch with {changes}")
+        await scene.expect(member.fetch(**changes), "INVALID_REQUEST", f"a ShareFetch with {changes}")
 
 
 _bad_member("R7i", "An empty member id in ShareFetch", member_id="")
@@ -132,8 +130,7 @@ async def in_turn(scene: CheckContext) -> None:
 async def none_wanted(scene: CheckContext) -> None:
     member = await reader(scene)
     for _ in range(2):
-        response = await member.fetch(max_records=0, max_wait_ms=0)
-        scene.error(response.error_code, "NONE", "a ShareFetch of no records")
+        response = await scene.expect(member.fetch(max_records=0, max_wait_ms=0), "NONE", "a ShareFetch of no records")
         scene.equal("the acquired ranges", ranges_of(response), [])
     scene.equal("the acquired ranges afterwards", await member.acquire(10), [(0, 9, 1)])
 

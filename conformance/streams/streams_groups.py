@@ -39,8 +39,7 @@ _described = partial(describe_group, api="StreamsGroupDescribe")
 def _invalid(row: str, title: str, **changes: object) -> None:
     @_heartbeat(row, title, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
-        response = await member_of(scene).join(**changes)
-        scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+        await scene.expect(member_of(scene).join(**changes), "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
 _invalid("S1a", "A first heartbeat without a topology", topology=None)
@@ -56,8 +55,7 @@ _invalid("S1h", "Epoch -2 without an instance id", member_epoch=-2, topology=Non
 @_heartbeat("S2a", "A first heartbeat", expected="NONE, an epoch and an interval; then a task for each partition")
 async def joins(scene: CheckContext) -> None:
     member = member_of(scene)
-    response = await member.join()
-    scene.error(response.error_code, "NONE", "the first heartbeat")
+    response = await scene.expect(member.join(), "NONE", "the first heartbeat")
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
     scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
     await member.gets(scene.topic.partitions)
@@ -79,8 +77,7 @@ async def unchanged(scene: CheckContext) -> None:
     member = member_of(scene)
     await member.joined(scene.topic.partitions)
     epoch = member.epoch
-    response = await member.beat()
-    scene.error(response.error_code, "NONE", "an unchanged heartbeat")
+    response = await scene.expect(member.beat(), "NONE", "an unchanged heartbeat")
     scene.equal("the epoch", response.member_epoch, epoch)
     found = (response.active_tasks, response.standby_tasks, response.warmup_tasks)
     scene.equal("the tasks", found, (None, None, None))
@@ -92,8 +89,7 @@ def _refused(row: str, title: str, code: str, **changes: object) -> None:
         member = member_of(scene)
         await member.joined(scene.topic.partitions)
         given = {name: value(member) if callable(value) else value for name, value in changes.items()}
-        response = await member.beat(**given)
-        scene.error(response.error_code, code, f"a later heartbeat with {given}")
+        await scene.expect(member.beat(**given), code, f"a later heartbeat with {given}")
 
 
 _refused("S3b", "A topology in a later heartbeat", "INVALID_REQUEST", topology=lambda member: member.topology)
@@ -128,8 +124,7 @@ _bad_topology(
 async def missing_source(scene: CheckContext) -> None:
     label = scene.name().removeprefix(f"{scene.target.prefix}-")
     member = ScriptedStreamsMember(scene, topology(f"{scene.target.prefix}-{label}"))
-    response = await member.join()
-    scene.error(response.error_code, "NONE", "the first heartbeat")
+    await scene.expect(member.join(), "NONE", "the first heartbeat")
     scene.true("the status", MISSING_SOURCES in member.status, "has 1", set(member.status))
     scene.equal("the active tasks", member.active, frozenset())
     scene.equal("the state", (await _described(scene)).group_state, "NotReady")
@@ -297,9 +292,9 @@ async def other_topology(scene: CheckContext) -> None:
     first = ScriptedStreamsMember(scene, topology(scene.topic.name, epoch=2))
     await first.join()
     older = ScriptedStreamsMember(scene, topology(scene.topic.name, epoch=1))
-    scene.error((await older.join()).error_code, "NONE", "a join with a lower epoch of the topology")
+    await scene.expect(older.join(), "NONE", "a join with a lower epoch of the topology")
     other = ScriptedStreamsMember(scene, topology(scene.other_topic.name, epoch=2))
-    scene.error((await other.join()).error_code, "INVALID_REQUEST", "a join with other topics")
+    await scene.expect(other.join(), "INVALID_REQUEST", "a join with other topics")
 
 
 @_heartbeat("S10b", "An address for queries", expected="the partitions by address, for a member that has not seen them")

@@ -9,7 +9,7 @@ from uuid import uuid4
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.protocol.errors import error_name
+from kohort.conformance.group_steps import ScriptedMember
 
 ASSIGNED_S = 20.0
 """The longest wait for tasks: a broker waits 3 s for more members of a new group."""
@@ -18,34 +18,23 @@ Tasks = frozenset[tuple[str, int]]
 NOTHING: Mapping[str, object] = {"active_tasks": (), "standby_tasks": (), "warmup_tasks": ()}
 
 
-class ScriptedStreamsMember:
+class ScriptedStreamsMember(ScriptedMember):
     """A scripted member with a process of its own. `active` are the tasks of the last response that had tasks."""
 
+    heartbeat = "StreamsGroupHeartbeat"
+
     def __init__(self, scene: CheckContext, topology: Mapping[str, object]) -> None:
-        self.scene = scene
+        super().__init__(scene)
         self.topology = topology
-        self.id = str(uuid4())
         self.process = str(uuid4())
-        self.epoch = 0
         self.active: Tasks = frozenset()
         self.standby: Tasks = frozenset()
         self.status: frozenset[int] = frozenset()
 
     async def beat(self, **changes: object) -> Any:
         """Send one heartbeat of the current epoch. A successful response is kept."""
-        values: dict[str, object] = {
-            "group_id": self.scene.group,
-            "member_id": self.id,
-            "member_epoch": self.epoch,
-            "endpoint_information_epoch": 0,
-        }
-        body = values | changes
-        response = await self.scene.send("StreamsGroupHeartbeat", body)
+        response = await super().beat(**{"endpoint_information_epoch": 0} | changes)
         if response.error_code == 0:
-            self.epoch = response.member_epoch
-            if response.member_epoch > 0:
-                member = ("StreamsGroupHeartbeat", self.scene.group, str(body["member_id"]))
-                self.scene.target.members_with_epochs.add(member)
             self.status = frozenset(one.status_code for one in response.status or ())
             if response.active_tasks is not None:
                 self.active, self.standby = tasks_of(response.active_tasks), tasks_of(response.standby_tasks or ())
@@ -53,27 +42,17 @@ class ScriptedStreamsMember:
 
     async def join(self, **changes: object) -> Any:
         """Send the first heartbeat."""
-        first = {
-            "member_epoch": 0,
-            "rebalance_timeout_ms": 60_000,
-            "topology": self.topology,
-            "process_id": self.process,
-        }
-        return await self.beat(**{**first, **NOTHING, **changes})
+        first = {"rebalance_timeout_ms": 60_000, "topology": self.topology, "process_id": self.process}
+        return await super().join(**{**first, **NOTHING, **changes})
 
     async def report(self, active: Iterable[tuple[str, int]] | None = None) -> Any:
         """Send a heartbeat with the active tasks that the member has."""
         named = as_tasks(self.active if active is None else active)
         return await self.beat(**{**NOTHING, "active_tasks": named, "standby_tasks": as_tasks(self.standby)})
 
-    async def leave(self) -> Any:
-        return await self.beat(member_epoch=-1)
-
     async def joined(self, tasks: int) -> None:
         """Join, and report until the member has so many active tasks. Raises Blocked."""
-        response = await self.join()
-        if response.error_code:
-            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
+        await self.enter()
         if not await self.gets(tasks):
             raise Blocked(f"{len(self.active)} of {tasks} tasks after {ASSIGNED_S:g} s, status {set(self.status)}")
 
