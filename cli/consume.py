@@ -137,7 +137,7 @@ def consume(
                 hint = "records would be accepted before the file is complete; write them with --json"
                 raise KohortError("--share excludes --parquet", hint=hint)
             tick = stack.enter_context(RecordProgress(limit, shown=shown))
-            write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value], SHOWN[header]))
+            write = stack.enter_context(_writer(parquet, form, key, value, header))
             _consume_share(cluster, topic, share, limit, write, tick)
             return
         settings = {"auto.offset.reset": "earliest"} | cluster.outside()
@@ -150,7 +150,7 @@ def consume(
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(RecordProgress(total, shown=shown))
-        write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value], SHOWN[header]))
+        write = stack.enter_context(_writer(parquet, form, key, value, header))
         for columns in _read(consumer, ranges, limit):
             write(columns, {})
             sys.stdout.flush()  # with --to never a reader of the pipe waits for them
@@ -277,20 +277,16 @@ Write = Callable[[RecordColumns, Mapping[str, Any]], None]
 
 
 class _writer:
-    """The output of records. `with` gives a function that takes columns, and values that JSON adds to each record."""
+    """The output of records. `with` gives a function that takes columns, and values that JSON adds to each record.
 
-    def __init__(
-        self,
-        parquet: Path | None,
-        form: Form,
-        key: Callable[[bytes], Any],
-        value: Callable[[bytes], Any],
-        header: Callable[[bytes], Any],
-    ) -> None:
+    `texts`: the representations of keys, values and headers.
+    """
+
+    def __init__(self, parquet: Path | None, form: Form, *texts: TextOutput) -> None:
         self._path = parquet
         self._file: Any = None
         self._form = form
-        self._key, self._value, self._header = key, value, header
+        self._key, self._value, self._header = (SHOWN[each] for each in texts)
 
     def __enter__(self) -> Write:
         if self._path is not None:

@@ -13,11 +13,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kohort.common.errors import WireError
-from kohort.conformance.broker_client import ANYONE, Access, BrokerClient
+from kohort.conformance.broker_client import ANYONE, CLIENT_ID, Access, BrokerClient
 from kohort.conformance.broker_control import Operator
 from kohort.conformance.errors import Blocked, CheckEnd, MissingResponse, PeerClosed, TargetUnreachable
 from kohort.conformance.retry_timing import Expected
@@ -87,65 +88,47 @@ class BrokerUnderTest:
         return f"{self.host}:{self.port}"
 
     @classmethod
-    async def reach(
-        cls,
-        bootstrap: str,
-        access: Access = ANYONE,
-        stranger: Access | None = None,
-        prefix: str = "kohort-conformance",
-    ) -> BrokerUnderTest:
+    async def reach(cls, bootstrap: str, access: Access = ANYONE, stranger: Access | None = None) -> BrokerUnderTest:
         """Connect to the first address that responds. Raises TargetUnreachable with a probable reason."""
         failures = []
         for entry in bootstrap.split(","):
             host, port = _address(entry)
             try:
-                return await cls._reach(host, port, access, stranger, f"{prefix}-{secrets.token_hex(4)}")
+                return await cls._reach(host, port, access, stranger)
             except TargetUnreachable as error:
                 failures.append(error)
         raise failures[0]
 
     @classmethod
-    async def _reach(
-        cls, host: str, port: int, access: Access, stranger: Access | None, prefix: str
-    ) -> BrokerUnderTest:
-        place = {"address": f"{host}:{port}"}
+    async def _reach(cls, host: str, port: int, access: Access, stranger: Access | None) -> BrokerUnderTest:
+        unreachable = partial(TargetUnreachable, address=f"{host}:{port}")
         try:
             peer = await BrokerClient.open(host, port, access, _forget)
         except Blocked as error:
-            raise TargetUnreachable(str(error), hint="check --user", **place) from None
+            raise unreachable(str(error), hint="check --user") from None
         except PeerClosed as error:
-            raise TargetUnreachable(f"SASL: {error}", hint="check that the listener uses SASL", **place) from None
+            raise unreachable(f"SASL: {error}", hint="check that the listener uses SASL") from None
         except ssl.SSLError as error:
-            raise TargetUnreachable(
-                f"TLS failed: {error.reason or error}",
-                hint="check that the listener uses TLS, and that --ca is its authority",
-                **place,
-            ) from None
+            hint = "check that the listener uses TLS, and that --ca is its authority"
+            raise unreachable(f"TLS failed: {error.reason or error}", hint=hint) from None
         except (MissingResponse, WireError) as error:
-            raise TargetUnreachable(
-                f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
-            ) from None
+            raise unreachable(f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS") from None
         except (OSError, TimeoutError) as error:
-            raise TargetUnreachable(
-                f"cannot connect: {str(error) or 'timed out'}",
-                hint="check the address, and that the broker runs",
-                **place,
-            ) from None
+            hint = "check the address, and that the broker runs"
+            raise unreachable(f"cannot connect: {str(error) or 'timed out'}", hint=hint) from None
         try:
             try:
                 versions = await peer.send("ApiVersions", 0, {}, RESPONSE_TIMEOUT_S)
             except PeerClosed as error:
                 hint = "it must require no client certificate" if access.tls else "use --tls if the listener uses TLS"
-                raise TargetUnreachable(f"ApiVersions: {error}", hint=hint, **place) from None
+                raise unreachable(f"ApiVersions: {error}", hint=hint) from None
             except (MissingResponse, WireError) as error:
-                raise TargetUnreachable(
-                    f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
-                ) from None
+                raise unreachable(f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS") from None
             ranges = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
-            target = cls(host, port, access, stranger, prefix, ranges, {}, {})
+            target = cls(host, port, access, stranger, f"{CLIENT_ID}-{secrets.token_hex(4)}", ranges, {}, {})
             if target.version("Metadata", at_most=7) < 0:
                 hint = "use the address of a broker, since a controller does not support it"
-                raise TargetUnreachable("the broker does not support Metadata", hint=hint, **place)
+                raise unreachable("the broker does not support Metadata", hint=hint)
             try:
                 if target.version("ApiVersions") >= 3:
                     named = {"client_software_name": "kohort", "client_software_version": "0"}
@@ -157,13 +140,11 @@ class BrokerUnderTest:
             except PeerClosed:
                 # Before SASL, a broker responds to one ApiVersions, and to nothing else.
                 hint = "use --user NAME:PASSWORD, because the listener requires SASL"
-                raise TargetUnreachable(
-                    "the broker responds to the first ApiVersions only", hint=hint, **place
-                ) from None
+                raise unreachable("the broker responds to the first ApiVersions only", hint=hint) from None
             target.nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
             target.cluster_id = metadata.cluster_id
         except (WireError, MissingResponse) as error:
-            raise TargetUnreachable(f"its response cannot be decoded: {error}", **place) from None
+            raise unreachable(f"its response cannot be decoded: {error}") from None
         else:
             return target
         finally:

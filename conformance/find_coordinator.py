@@ -1,6 +1,7 @@
 """A, second half: FindCoordinator, and the responses of brokers that are not the coordinator."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kohort.conformance.broker_under_test import metadata_request
@@ -9,6 +10,7 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import GROUP_REQUESTS, GroupRequest
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
+_check = partial(SECTION.check, source="protocol guide")
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
@@ -22,7 +24,7 @@ async def find(scene: CheckContext, key: str, key_type: int = GROUP) -> Any:
     return await scene.send("FindCoordinator", values)
 
 
-@SECTION.check(
+@_check(
     "A6a",
     "The first look-up of a cluster",
     once=True,
@@ -36,10 +38,9 @@ async def first_lookups(scene: CheckContext) -> None:
     scene.equal("other codes while the coordinator was not there", odd, [])
 
 
-@SECTION.check(
+@_check(
     "A6b",
     "A group's coordinator",
-    source="protocol guide",
     expected="NONE, and a node that Metadata lists under the same id, host and port",
 )
 async def names_a_node(scene: CheckContext) -> None:
@@ -49,19 +50,18 @@ async def names_a_node(scene: CheckContext) -> None:
     scene.equal("the coordinator's address", (entry.host, entry.port), nodes.get(entry.node_id))
 
 
-@SECTION.check("A6c", "The same group twice", source="protocol guide", expected="the same node both times")
+@_check("A6c", "The same group twice", expected="the same node both times")
 async def steady(scene: CheckContext) -> None:
     first, second = await find(scene, scene.group), await find(scene, scene.group)
     scene.error(first.error_code, "NONE", "FindCoordinator")
     scene.equal("the second look-up's node", second.node_id, first.node_id)
 
 
-@SECTION.check(
+@_check(
     "A15",
     "Metadata of a topic",
     subject="Metadata",
     needs=(Need.TOPIC,),
-    source="protocol guide",
     expected="readable to the last byte: NONE, every partition once, each with a leader among the brokers",
 )
 async def topic_metadata(scene: CheckContext) -> None:
@@ -75,7 +75,7 @@ async def topic_metadata(scene: CheckContext) -> None:
     scene.equal("leaders that are no brokers", strangers, [])
 
 
-@SECTION.check(
+@_check(
     "A7",
     "Several keys in one look-up",
     versions="4+",
@@ -91,26 +91,23 @@ async def several_keys(scene: CheckContext) -> None:
         scene.true("its node", entry.node_id in scene.target.nodes, sorted(scene.target.nodes), entry.node_id)
 
 
-@SECTION.check(
-    "A8a", "Key type 2 (share) before version 6", versions="1-5", source="KIP-932", expected="INVALID_REQUEST"
-)
+@_check("A8a", "Key type 2 (share) before version 6", versions="1-5", source="KIP-932", expected="INVALID_REQUEST")
 async def share_too_early(scene: CheckContext) -> None:
     entry = await find(scene, f"{scene.group}:AAAAAAAAAAAAAAAAAAAAAA:0", SHARE)
     scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 2")
 
 
-@SECTION.check("A8b", "An undefined key type", versions="1+", source="protocol guide", expected="INVALID_REQUEST")
+@_check("A8b", "An undefined key type", versions="1+", expected="INVALID_REQUEST")
 async def unknown_key_type(scene: CheckContext) -> None:
     await scene.expect(find(scene, scene.group, 99), "INVALID_REQUEST", "FindCoordinator with key type 99")
 
 
 def _not_coordinator(row: str, request: GroupRequest) -> None:
-    @SECTION.check(
+    @_check(
         row,
         f"{request.api} at a broker that is not the coordinator",
         subject=request.api,
         versions=request.versions,
-        source="protocol guide",
         needs=(Need.CLUSTER, *request.needs),
         expected="NOT_COORDINATOR",
     )
@@ -122,7 +119,7 @@ def _not_coordinator(row: str, request: GroupRequest) -> None:
 
 
 def _not_allowed(row: str, request: GroupRequest) -> None:
-    @SECTION.check(
+    @_check(
         row,
         f"{request.api} without rights on the group",
         subject=request.api,
@@ -142,7 +139,7 @@ def _enter(make: Callable[[str, GroupRequest], None], row: str) -> None:
         make(f"{row}{letter}", request)
 
 
-@SECTION.check(
+@_check(
     "A11a",
     "FindCoordinator without rights on the group",
     source="KIP-11",

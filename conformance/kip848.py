@@ -22,7 +22,7 @@ LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
     @_check(row, title, versions=versions, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
-        response = await Kip848Consumer(scene, (scene.topic,)).join(**changes)
+        response = await Kip848Consumer(scene).join(**changes)
         scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
@@ -47,7 +47,7 @@ _invalid("M1g", "An empty instance id", instance_id="")
     expected="version 0 may have no id and gets one; epoch above 0",
 )
 async def id_given(scene: CheckContext) -> None:
-    member = Kip848Consumer(scene, (scene.topic,))
+    member = Kip848Consumer(scene)
     response = await scene.expect(member.join(member_id=""), "NONE", "the first heartbeat")
     scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
@@ -55,7 +55,7 @@ async def id_given(scene: CheckContext) -> None:
 
 @_check("M1j", "A member id of one's own", source="KIP-1082", expected="NONE, and the same id in the response")
 async def own_id(scene: CheckContext) -> None:
-    member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
+    member = Kip848Consumer(scene, id=str(uuid4()))
     given = member.id
     response = await scene.expect(member.join(), "NONE", "the first heartbeat")
     scene.equal("the member id", response.member_id, given)
@@ -63,13 +63,13 @@ async def own_id(scene: CheckContext) -> None:
 
 @_check("M1k", "How often to beat", expected="heartbeat_interval_ms is above 0")
 async def interval(scene: CheckContext) -> None:
-    response = await Kip848Consumer(scene, (scene.topic,)).join()
+    response = await Kip848Consumer(scene).join()
     scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
 
 
 @_check("M2a", "An assignor that the broker lacks", expected="UNSUPPORTED_ASSIGNOR")
 async def unknown_assignor(scene: CheckContext) -> None:
-    response = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
+    response = await Kip848Consumer(scene).join(server_assignor="astrology")
     scene.error(response.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
 
 
@@ -77,7 +77,7 @@ async def unknown_assignor(scene: CheckContext) -> None:
 async def known_assignors(scene: CheckContext) -> None:
     for name in ("uniform", "range"):
         scene.group = scene.new_group()
-        response = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor=name)
+        response = await Kip848Consumer(scene).join(server_assignor=name)
         scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
 
 
@@ -107,7 +107,7 @@ async def behind(scene: CheckContext) -> None:
 )
 async def lost_response(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    newcomer = Kip848Consumer(scene, (scene.topic,))
+    newcomer = Kip848Consumer(scene)
     await newcomer.join()
     for _ in range(200):
         before, owned = member.epoch, as_request(member.owned)
@@ -134,7 +134,7 @@ async def back_after_fence(scene: CheckContext) -> None:
 @_check("M4a", "An instance id that is in use", expected="UNRELEASED_INSTANCE_ID")
 async def in_use(scene: CheckContext) -> None:
     await assigned_group(scene, instance="i-1")
-    response = await Kip848Consumer(scene, (scene.topic,), instance="i-1").join()
+    response = await Kip848Consumer(scene, instance="i-1").join()
     scene.error(response.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
 
 
@@ -160,7 +160,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @_check("M4e", "An epoch in an unknown group", expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
-    response = await Kip848Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
+    response = await Kip848Consumer(scene, id=str(uuid4()), epoch=3).beat()
     scene.error(response.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
 
 
@@ -183,7 +183,7 @@ async def leaves(scene: CheckContext) -> None:
     expected="NONE and epoch -2. The same instance id with another member id gets the same partitions",
 )
 async def leaves_for_a_while(scene: CheckContext) -> None:
-    members = [Kip848Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
+    members = [Kip848Consumer(scene, instance=f"i-{index}") for index in (1, 2)]
     for member in members:
         await member.join()
     await settle(scene, members)
@@ -191,7 +191,7 @@ async def leaves_for_a_while(scene: CheckContext) -> None:
     share = first.partitions
     response = await scene.expect(first.beat(member_epoch=LEAVE_FOR_A_WHILE), "NONE", "a heartbeat of epoch -2")
     scene.equal("the epoch", response.member_epoch, LEAVE_FOR_A_WHILE)
-    back = Kip848Consumer(scene, (scene.topic,), instance="i-1")
+    back = Kip848Consumer(scene, instance="i-1")
     await scene.expect(back.join(), "NONE", "the first heartbeat of the one that came back")
     scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
     scene.true("its partitions", await back.gets(share), share, back.partitions)
@@ -248,7 +248,7 @@ async def outlives(scene: CheckContext) -> None:
     await commit(scene, {place: 21}, **classic.identity)
     await classic.leave()
     await keeps("in the empty classic group")
-    member = Kip848Consumer(scene, (scene.topic,))
+    member = Kip848Consumer(scene)
     await scene.expect(member.join(), "NONE", "the first heartbeat in the empty classic group")
     await keeps("in the consumer group")
     await member.beat(member_epoch=LEAVE)
@@ -378,7 +378,7 @@ async def shared(scene: CheckContext) -> None:
 )
 async def one_owner(scene: CheckContext) -> None:
     (first,) = await assigned_group(scene)
-    newcomer = Kip848Consumer(scene, (scene.topic,))
+    newcomer = Kip848Consumer(scene)
     await newcomer.join()
     for _ in range(5):
         # The old owner gets its smaller assignment, but reports in each heartbeat that it still owns all partitions.
@@ -420,7 +420,7 @@ async def described(scene: CheckContext) -> None:
 async def assignor_described(scene: CheckContext) -> None:
     for requested in (None, "range"):
         scene.group = scene.new_group()
-        member = Kip848Consumer(scene, (scene.topic,))
+        member = Kip848Consumer(scene)
         response = await member.join(server_assignor=requested)
         scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={requested}")
         name = (await describe(scene)).assignor_name
@@ -495,7 +495,7 @@ async def resubscribed(scene: CheckContext) -> None:
 
 @_check("M17a", "Topics by pattern", versions="1+", expected="the topics that match are assigned")
 async def pattern(scene: CheckContext) -> None:
-    member = Kip848Consumer(scene, (scene.topic,))
+    member = Kip848Consumer(scene)
     response = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
     scene.error(response.error_code, "NONE", "the first heartbeat with a pattern")
     wanted = [(scene.topic.id, index) for index in range(scene.topic.partitions)]
@@ -504,7 +504,7 @@ async def pattern(scene: CheckContext) -> None:
 
 @_check("M17b", "A pattern that is none", versions="1+", expected="INVALID_REGULAR_EXPRESSION")
 async def bad_pattern(scene: CheckContext) -> None:
-    response = await Kip848Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
+    response = await Kip848Consumer(scene).join(subscribed_topic_names=None, subscribed_topic_regex="[")
     scene.error(response.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
 
 

@@ -21,14 +21,17 @@ Owned = dict[UUID, tuple[int, ...]]
 
 @dataclass
 class Kip848Consumer:
-    """A scripted member. `owned` is its last assignment, which `acknowledge` sends back."""
+    """A scripted member, by default of the run's topic. `owned` is its last assignment, which `acknowledge` sends."""
 
     scene: CheckContext = field(repr=False)
-    topics: tuple[Topic, ...]
+    topics: tuple[Topic, ...] = ()
     instance: str | None = None
     id: str = ""
     epoch: int = 0
     owned: Owned = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.topics = self.topics or (self.scene.topic,)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def as_request(owned: Owned) -> tuple[dict[str, object], ...]:
 
 async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> list[Kip848Consumer]:
     """Return a group in which every partition of the topics has exactly one owner. Raises Blocked."""
-    members = [Kip848Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
+    members = [Kip848Consumer(scene, **how) for _ in range(count)]
     for member in members:
         response = await member.join()
         if response.error_code:

@@ -139,12 +139,9 @@ class CheckMember:
             values["group_instance_id"] = self.instance
         return await self.scene.send("Heartbeat", values | changes)
 
-    async def leave(self, *, version: int | None = None) -> Any:
+    async def leave(self) -> Any:
         """Send LeaveGroup for this one member, in the form of the version."""
-        version = self.scene.version_of("LeaveGroup") if version is None else version
-        values: dict[str, object] = {"group_id": self.group}
-        if version >= 3:
-            values["members"] = ({"member_id": self.id, "group_instance_id": self.instance},)
-        else:
-            values["member_id"] = self.id
-        return await self.scene.send("LeaveGroup", values, version=version)
+        member: dict[str, object] = {"member_id": self.id}
+        if self.scene.version_of("LeaveGroup") >= 3:
+            member = {"members": (member | {"group_instance_id": self.instance},)}
+        return await self.scene.send("LeaveGroup", {"group_id": self.group} | member)

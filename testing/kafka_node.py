@@ -17,6 +17,7 @@ from kohort.testing.readiness import brokers_seen
 
 FORMAT_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
+LINES_SHOWN = 20  # of a log, in an error
 _LOG_LEVEL = "info"
 
 
@@ -134,14 +135,11 @@ class KafkaNode:
 
     def failed(self, what: str) -> BrokerStartError:
         """An error with the end of its log, which may be in a folder that is about to be removed."""
-        return BrokerStartError(f"{what}:\n{self.last_words()}", node=self.node_id, log=self.log)
-
-    def last_words(self, lines: int = 20) -> str:
-        """The end of its log."""
         try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            last_words = "\n".join(self.log.read_text(errors="replace").splitlines()[-LINES_SHOWN:])
         except OSError:
-            return "(no log)"
+            last_words = "(no log)"
+        return BrokerStartError(f"{what}:\n{last_words}", node=self.node_id, log=self.log)
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the broker (SIGTERM: controlled shutdown), kill it after `timeout_s`. Nothing happens when it is

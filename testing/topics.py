@@ -14,6 +14,7 @@ from kohort.testing.jdk import java
 from kohort.testing.plain_wire import send, string
 
 TOOL_TIMEOUT_S = 180.0
+RESPONSE_TIMEOUT_S = 10.0
 _LIST_OFFSETS, _METADATA, _CREATE_TOPICS = 2, 3, 19
 _LATEST = -1
 _RETRY_S = 0.02
@@ -59,21 +60,21 @@ def _create(address: str, body: bytes, timeout_s: float) -> tuple[int, str] | No
     return (code, response[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()) if code else None
 
 
-def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
+def leaders(address: str, topic: str) -> list[int]:
     """The leader's node id of each partition of `topic` as the broker at `address` sees it; empty when unknown."""
-    return _describe(address, topic, timeout_s)[1]
+    return _describe(address, topic)[1]
 
 
-def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0) -> bool:
+def serves(address: str, topic: str, partitions: int) -> bool:
     """True if every partition's leader responds for it. Metadata names a leader some moments before it is ready."""
-    nodes, led = _describe(address, topic, timeout_s)
+    nodes, led = _describe(address, topic)
     if len(led) != partitions or not all(leader in nodes for leader in led):
         return False
     for leader in set(led):
         wanted = [number for number, node in enumerate(led) if node == leader]
         requested = b"".join(struct.pack(">iq", number, _LATEST) for number in wanted)
         body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">i", len(wanted)) + requested
-        response = send(nodes[leader], _LIST_OFFSETS, 1, body, timeout_s=timeout_s)
+        response = send(nodes[leader], _LIST_OFFSETS, 1, body, timeout_s=RESPONSE_TIMEOUT_S)
         at = 4 + 2 + len(topic.encode()) + 4
         for _ in wanted:
             if struct.unpack_from(">h", response, at + 4)[0]:
@@ -82,9 +83,9 @@ def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0
     return True
 
 
-def _describe(address: str, topic: str, timeout_s: float) -> tuple[dict[int, str], list[int]]:
+def _describe(address: str, topic: str) -> tuple[dict[int, str], list[int]]:
     """Metadata v1 about one topic: (node id to address, leaders by partition)."""
-    response = send(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=timeout_s)
+    response = send(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=RESPONSE_TIMEOUT_S)
     nodes = {}
     at = 4
     for _ in range(struct.unpack_from(">i", response)[0]):

@@ -10,6 +10,7 @@ from kohort.cli.doctor.finding import Finding, error, note, warning
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
+MOST_NAMED: Final = 3
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 
@@ -153,6 +154,6 @@ def idle_members(group: GroupDescription | None) -> Iterator[Finding]:
         )
 
 
-def _names(members: Sequence[MemberDescription], shown: int = 3) -> str:
-    reported = ", ".join(sorted({one.instance_id or f"{one.client_id} at {one.host}" for one in members})[:shown])
-    return reported if len(members) <= shown else f"{reported} and others"
+def _names(members: Sequence[MemberDescription]) -> str:
+    reported = ", ".join(sorted({one.instance_id or f"{one.client_id} at {one.host}" for one in members})[:MOST_NAMED])
+    return reported if len(members) <= MOST_NAMED else f"{reported} and others"

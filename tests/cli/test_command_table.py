@@ -156,8 +156,15 @@ def test_a_terminal_that_lacks_a_letter_is_shown_its_number(errors: str) -> None
     ],
 )
 def test_an_argument_that_was_not_decoded_is_named_with_the_error(mode: str, name: bytes, cause: str) -> None:
-    command = [sys.executable, "-m", "kohort.cli.main", "group", "describe", name, "-b", "localhost:1"]
+    arguments: list[str | bytes] = ["group", "describe", name, "-b", "localhost:1"]
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": mode, "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "kohort.cli.main", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"kohort: {cause}"
