@@ -37,7 +37,7 @@ class ClientConfig(SecurityConfig):
     metadata_cluster_check_enable: bool = row("metadata.cluster.check.enable", "bool", True, "Use `bootstrap` again when a known address has another cluster or, from Kafka 4.4 on, another broker (KIP-1242). Off if `metadata_recovery_strategy` is none.")
     receive_buffer_bytes: int = row("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
     send_buffer_bytes: int = row("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
-    tape: str | None = row("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)
+    tape: str | None = row("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it). Each client needs its own file.", optional=True)
     # fmt: on
 
     def check(self) -> None:

@@ -125,4 +125,5 @@ class ClientSettings(TypedDict, total=False):
     """SO_SNDBUF; -1 means the system's default."""
 
     tape: str | None
-    """File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it)."""
+    """File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it). Each
+    client needs its own file."""

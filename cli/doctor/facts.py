@@ -35,10 +35,11 @@ from kohort.protocol.apis.leave_group import LeaveGroupRequest
 from kohort.protocol.errors import ErrorCode
 
 T = TypeVar("T")
-# Settings that rules check. The doctor's own client does not use them.
+# Settings that rules check, and the tape of the member. The doctor's own client does not use them.
 JUDGED: Final = frozenset(
     SETTINGS[name].kafka
     for name in (
+        "tape",
         "group",
         "group_instance_id",
         "assignors",

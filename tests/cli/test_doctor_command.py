@@ -430,3 +430,15 @@ def test_the_rules_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [rule.name for rule in RULES if f"| `{rule.name}` | {rule.about} |" not in page] == []
     assert main(["doctor", "--rules"]) == 0
     assert "poll-budget" in capsys.readouterr().out
+
+
+def test_the_doctor_writes_no_frame_on_the_tape_of_the_member(tmp_path: Path) -> None:
+    path = tmp_path / "live.tape"
+    with FakeBroker() as fake, Consumer(fake.bootstrap, group="g", tape=str(path)) as consumer:
+        assert consumer.topics() == {}
+        before = path.read_bytes()
+        assert main(["doctor", "-b", fake.bootstrap, "-g", "g", "--seconds", "0", "-X", f"kohort.tape={path}"]) in (
+            0,
+            2,
+        )
+        assert path.read_bytes() == before
