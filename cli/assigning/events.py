@@ -74,7 +74,7 @@ def _grow(document: Document, parts: list[str]) -> None:
         if topic in document.get(name, {}):
             row = document[name][topic]
             # New partitions are placed like the old ones, round the racks.
-            row += [row[index % before] if name == "racks" else fill for index in range(before, count)]
+            row += [row[index % before] if name == "racks" and before else fill for index in range(before, count)]
 
 
 def _subscribe(document: Document, parts: list[str]) -> None:

@@ -188,11 +188,18 @@ def test_what_cannot_be_is_one_clear_error(arguments: list[str], says: str, caps
     assert "Traceback" not in reported
 
 
+def test_a_topic_without_partitions_grows(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--topic", "t:0", "--members", "2", "--racks", "2", "--lag", "9", "--no-java", "-e", "grow:t:4"]
+    (outcome,) = said(capsys, *arguments)["outcomes"]
+    assert outcome["after"]["loads"] == {"member-1": 2, "member-2": 2}
+
+
 def test_events_leave_the_document_they_change_as_it_was() -> None:
     document = from_numbers(["t:3"], 2, 2, 10)
     as_it_was = json.dumps(document)
     grown = happen(document, "grow:t:5")
     assert (len(grown["racks"]["t"]), len(grown["lag"]["t"]), grown["partitions"]["t"]) == (5, 5, 5)
+
     assert happen(document, "join")["members"]["new-1"]["rack"] == "rack-1"
     assert json.dumps(document) == as_it_was
     with pytest.raises(BadEvent, match="no member to leave"):
