@@ -123,7 +123,10 @@ class Admin:
         alter_configs.alter_group_configs(self._request_driver(), name_given(group, "group"), changes)
 
     def delete_groups(self, *names: str) -> None:
-        """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
+        """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing.
+
+        The other groups are deleted all the same. The error is that of the first group that has one.
+        """
         groups.delete_groups(self._request_driver(), _apart(names, "groups", empty=True))
 
     def remove_members(
@@ -271,7 +274,10 @@ class Admin:
         )
 
     def delete_topics(self, *names: str) -> None:
-        """Delete topics and their records. Raises UnknownTopic."""
+        """Delete topics and their records. Raises UnknownTopic.
+
+        The other topics are deleted all the same. The error is that of one topic.
+        """
         topics.delete_topics(self._request_driver(), _apart(names, "topics"))
 
     # --- the cluster

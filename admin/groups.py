@@ -228,15 +228,25 @@ def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
 
 
 def delete_groups(driver: RequestDriver, groups: Iterable[str]) -> None:
-    """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
+    """Delete groups without members, and their offsets. Raises the first error after all were requested."""
+    first: KohortError | None = None
     for group in groups:
-        request = DeleteGroupsRequest(groups_names=(group,))
-        response = driver.of_coordinator(
-            group, "DeleteGroups", request, codes=lambda found: [one.error_code for one in found.results]
-        )
-        result = first_of(response.results, "DeleteGroups", group=group)
-        if result.error_code:
-            raise group_failure(result.error_code, group, "DeleteGroups", result.error_message)
+        try:
+            _delete_group(driver, group)
+        except KohortError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _delete_group(driver: RequestDriver, group: str) -> None:
+    request = DeleteGroupsRequest(groups_names=(group,))
+    response = driver.of_coordinator(
+        group, "DeleteGroups", request, codes=lambda found: [one.error_code for one in found.results]
+    )
+    result = first_of(response.results, "DeleteGroups", group=group)
+    if result.error_code:
+        raise group_failure(result.error_code, group, "DeleteGroups", result.error_message)
 
 
 def remove_members(driver: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:

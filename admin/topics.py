@@ -229,8 +229,9 @@ class TopicExists(KohortError):
 
 
 def delete_topics(driver: RequestDriver, topics: Iterable[str]) -> None:
-    """Delete topics and their records. Raises UnknownTopic, AuthorizationFailed."""
+    """Delete topics and their records. Raises the error of one topic, after all were requested."""
     left = tuple(topics)
+    failed: KohortError | None = None
 
     def build(names: tuple[str, ...], version: int) -> DeleteTopicsRequest:
         by_state = version >= FIRST_VERSION_BY_STATE
@@ -246,10 +247,12 @@ def delete_topics(driver: RequestDriver, topics: Iterable[str]) -> None:
         again = over_quota if over_quota and driver.retry() else ()
         for name, one in found.items():
             if one.error_code and name not in again:
-                raise _not_deleted(name, one)
+                failed = failed or _not_deleted(name, one)
         if left_out := set(left) - found.keys():
             raise KohortError("the DeleteTopics response lacks the topic", api="DeleteTopics", topic=min(left_out))
         left = again
+    if failed is not None:
+        raise failed
 
 
 def _not_deleted(name: str, one: DeletableTopicResult) -> KohortError:

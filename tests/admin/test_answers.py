@@ -101,6 +101,16 @@ def test_what_a_call_names_twice_is_deleted_once(
         assert left(admin) == []
 
 
+def test_groups_behind_one_that_cannot_be_deleted_are_deleted_too() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        for group in ("group", "other"):
+            fake.commit(group, {TopicPartition("topic", 0): 0})
+        with pytest.raises(GroupMissing) as raised:
+            admin.delete_groups("group", "missing", "other", "missing too")
+        assert raised.value.place["group"] == "missing"
+        assert admin.list_groups() == []
+
+
 def test_a_partition_that_a_share_group_cannot_have_is_named() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         with pytest.raises(UnknownTopic, match="no such topic or partition") as raised:

@@ -11,7 +11,7 @@ import pytest
 from kohort import Consumer
 from kohort.admin import Admin, AdminClosed
 from kohort.common import KohortError, TopicPartition
-from kohort.network.errors import ConnectionFailed, ForkError, OperationTimeout
+from kohort.network.errors import ConnectionFailed, ForkError, OperationTimeout, UnknownTopic
 from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
@@ -26,7 +26,7 @@ from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_ch
 from tests.network.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
-NOT_CONTROLLER, OVER_QUOTA = 41, 89
+UNKNOWN_TOPIC, NOT_CONTROLLER, OVER_QUOTA = 3, 41, 89
 
 
 def test_all_requests_of_a_call_share_one_timeout() -> None:
@@ -359,6 +359,21 @@ def test_a_change_that_exceeds_a_quota_is_made_later() -> None:
         admin.delete_topics("a", "b", "c")
         assert [one.topic for one in admin.list_topics()] == ["a"]
         assert len(fake.calls_of("CreateTopics")) == 3
+
+
+def test_topics_that_exceed_a_quota_beside_a_missing_one_are_deleted() -> None:
+    gone = DeleteTopicsResponse(
+        responses=(
+            DeletableTopicResult(name="missing", error_code=UNKNOWN_TOPIC),
+            DeletableTopicResult(name="a", error_code=OVER_QUOTA),
+        )
+    )
+    with FakeBroker(topics={"a": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("DeleteTopics", lambda _call: Answer(gone), times=1)
+        with pytest.raises(UnknownTopic) as raised:
+            admin.delete_topics("missing", "a")
+        assert raised.value.place["topic"] == "missing"
+        assert admin.list_topics() == []
 
 
 def test_a_quota_that_is_exceeded_for_the_calls_time_is_an_error() -> None:
