@@ -39,7 +39,7 @@ _ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCE
 """A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE. Brokers
 forget the producer id of a task that rested for `transactional.id.expiration.ms` (a week)."""
 
-_ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
+_ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -95,6 +95,7 @@ VERDICTS: Final[Mapping[int, BatchVerdict]] = {
     ErrorCode.NONE: BatchVerdict.DONE,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: BatchVerdict.DONE,  # an earlier attempt succeeded
     ErrorCode.MESSAGE_TOO_LARGE: BatchVerdict.SPLIT,
+    ErrorCode.RECORD_LIST_TOO_LARGE: BatchVerdict.SPLIT,  # larger than a segment of the log
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: BatchVerdict.BUMP_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID: BatchVerdict.BUMP_EPOCH,
     ErrorCode.INVALID_PRODUCER_EPOCH: BatchVerdict.BUMP_EPOCH,

@@ -186,7 +186,7 @@ def test_a_refused_record_ends_the_member_with_its_cause_in_the_text(code: int, 
 
 
 @pytest.mark.proves("CR-90")
-@pytest.mark.parametrize("code", [10, 87])
+@pytest.mark.parametrize("code", [10, 18, 87])
 def test_refused_records_become_dead_letters_in_the_same_transaction(code: int) -> None:
     with FakeBroker(topics={"out": 1, "dead": 1}) as broker:
         refusing(broker, code, b"bad", "out")

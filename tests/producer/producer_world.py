@@ -97,6 +97,7 @@ class World:
         self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
         self.faults = 0.3
         self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
+        self.too_large = TOO_LARGE
         self.refusals: tuple[int, ...] = ()  # codes that end a batch, even one that is in the log already
         self.sends = 0.4  # share of steps in which a record is sent
         self.jumps = 0.0  # share of responses before which time passes
@@ -249,7 +250,7 @@ class World:
                 place = TopicPartition(topic.name, data.index)
                 code, offset = self.code_of(place), -1
                 if len(data.records) > self.most_bytes:
-                    code = TOO_LARGE
+                    code = self.too_large
                 if not code and trouble and self.chance.random() < 0.5:
                     code = self.chance.choice((6, 7, 19, *self.refusals))
                 if not code:

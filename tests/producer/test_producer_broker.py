@@ -81,6 +81,15 @@ def test_records_behind_a_first_batch_that_is_too_large_stay_behind_it(broker: S
 
 
 @pytest.mark.broker
+def test_a_batch_that_is_larger_than_a_segment_is_sent_in_parts(broker: SelectedBroker, unique: Name) -> None:
+    topic = unique("topic")
+    create_topic(broker.bootstrap, topic, config={"segment.bytes": "1048576", "max.message.bytes": "4000000"})
+    with Producer(broker.bootstrap, transactional_id=topic, batch_bytes=3_000_000) as producer, producer.transaction():
+        producer.send_arrow(topic, pa.table({"value": [bytes(400_000)] * 6}))
+    assert len(everything(broker.bootstrap, topic, 6, isolation_level="read_committed")) == 6
+
+
+@pytest.mark.broker
 def test_broken_connections_double_nothing_and_lose_nothing() -> None:
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t", partitions=3)

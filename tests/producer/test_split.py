@@ -12,7 +12,7 @@ from kohort.producer import DeliveryTimeout
 from kohort.producer._open_batch import encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.producer_batch import Deliveries
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 from tests.producer.producer_world import TOPIC, World
 from tests.producer.test_producer_machine import P0, ready
 
@@ -41,6 +41,18 @@ def test_a_batch_is_halved_until_its_parts_fit(compression: str) -> None:
     assert calls == values
     assert batch.done
     assert batch.error is None
+
+
+def test_a_batch_that_is_larger_than_a_segment_of_the_log_is_halved_too() -> None:
+    world = ready(batch_bytes=10_000)
+    world.most_bytes, world.too_large = 300, ErrorCode.RECORD_LIST_TOO_LARGE
+    values = [b"x" * 400 if number == 17 else b"%02d" % number * 20 for number in range(30)]
+    for value in values:
+        world.send(value, 0)
+    world.calm()
+    assert world.logs[P0].values == values[:17] + values[18:]
+    assert isinstance(error := world.sent[17][0].exception(), BrokerError)
+    assert error.code == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 def test_parts_have_the_headers_of_their_records_byte_for_byte() -> None:
