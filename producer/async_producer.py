@@ -30,6 +30,7 @@ from kohort.producer.producer_base import ProducerBase, SendObserver
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
+from kohort.producer.transaction_manager import TransactionEnd
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
@@ -425,8 +426,9 @@ class AsyncProducer(ProducerBase):
         """
         until = self._driver.now() + self._seconds(timeout_s)
         await self._settled(lambda: not self._rows, self._seconds(timeout_s))
-        await self._end(self._driver.core.transactions.commit, max(0.0, until - self._driver.now()))
-        self._driver.lock.run(self._driver.core.transactions.raise_cause)
+        end = await self._end(self._driver.core.transactions.commit, max(0.0, until - self._driver.now()))
+        if end.error is not None:
+            raise end.error
         self._driver.core.transactions.unreported = None
 
     async def abort(self, timeout_s: float | None = None) -> None:
@@ -490,10 +492,12 @@ class AsyncProducer(ProducerBase):
 
     # --- inner
 
-    async def _end(self, what: Callable[[], None], timeout_s: float | None) -> None:
+    async def _end(self, what: Callable[[], None], timeout_s: float | None) -> TransactionEnd:
         patience_s = self._seconds(timeout_s)
         self._producer._check()
-        await self._settled(await self._change(lambda core: core.transactions.request(what)), patience_s)
+        end = await self._change(lambda core: core.transactions.request(what))
+        await self._settled(lambda: end.over, patience_s)
+        return end
 
     async def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
         await self._wait(reached, timeout_s, lambda core: core.transactions.overdue(core.unreached))

@@ -33,6 +33,7 @@ from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
+from kohort.producer.transaction_manager import TransactionEnd
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
@@ -320,9 +321,10 @@ class Producer(ProducerBase):
         newer instance runs. After OperationTimeout the outcome is unknown: call it again, or `begin()`, which both wait
         for the outcome. Records that are sent again before that may be in the log twice.
         """
-        self._end(self._driver.core.transactions.commit, timeout_s)
-        self._driver.lock.run(self._driver.core.transactions.raise_cause)
         transactions = self._driver.core.transactions
+        end = self._end(transactions.commit, timeout_s)
+        if end.error is not None:
+            raise end.error
         # Last: before that, another call returns the outcome; in a block, until the block ends.
         transactions.unreported = transactions.unreported if self._block_ends else None
 
@@ -379,10 +381,12 @@ class Producer(ProducerBase):
         self._settled(lambda: self._state not in UNSETTLED, self._seconds(timeout_s))
         driver.execute(lambda core: core.transactions.begin())
 
-    def _end(self, what: Callable[[], None], timeout_s: float | None) -> None:
+    def _end(self, what: Callable[[], None], timeout_s: float | None) -> TransactionEnd:
         patience_s = self._seconds(timeout_s)
         self._check()
-        self._settled(self._driver.execute(lambda core: core.transactions.request(what)), patience_s)
+        end = self._driver.execute(lambda core: core.transactions.request(what))
+        self._settled(lambda: end.over, patience_s)
+        return end
 
     def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
         """Wait for the transaction."""
@@ -394,12 +398,12 @@ class Producer(ProducerBase):
         Otherwise read_committed consumers would wait until it times out.
         """
         transactions = self._driver.core.transactions
-        before = self._driver.execute(lambda _core: transactions.close())
-        if before is TxnState.IDENTIFYING:
+        end = self._driver.execute(lambda _core: transactions.close())
+        if self._state is TxnState.IDENTIFYING:
             return
         self._settled(lambda: transactions.settled, timeout_s)
-        if before is TxnState.COMMITTING:
-            self._driver.lock.run(transactions.raise_cause)
+        if end is not None and end.error is not None:
+            raise end.error
 
     def _check(self) -> None:
         """Raises ForkError, ProducerClosed, or the defect that ended the driver."""

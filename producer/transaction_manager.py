@@ -151,6 +151,17 @@ class _Contents:
         return bool(self.partitions or self.groups)
 
 
+@dataclass(slots=True, eq=False)
+class TransactionEnd:
+    """The end of one transaction, for the calls that wait for it. `error`: the reason, unless it has ended well.
+
+    Other threads may abort the failed transaction, or begin the next one, before a call that waits is awake.
+    """
+
+    over: bool = False
+    error: KohortError | None = None
+
+
 class TransactionManager:
     """The transactions of one `ProducerCore`; used under its lock."""
 
@@ -173,7 +184,7 @@ class TransactionManager:
         self._dropped: KohortError | None = None
         self._aborted = False  # true if nothing of a failed transaction is open, so that InitProducerId is safe
         self.unreported: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
-        self.outcomes = 0  # the number of transitions to a settled state
+        self._end = TransactionEnd()  # of the current transaction
 
     # --- called by the user's thread
 
@@ -237,12 +248,11 @@ class TransactionManager:
             self._orders.append(order)
         return order
 
-    def close(self) -> TxnState:
-        """Abort an open transaction when the producer is closed; returns the previous state."""
-        before = self.state
-        if before is TxnState.OPEN:
+    def close(self) -> TransactionEnd | None:
+        """Abort an open transaction when the producer is closed; returns the end of one that is being committed."""
+        if self.state is TxnState.OPEN:
             self.abort()
-        return before
+        return self._end if self.state is TxnState.COMMITTING else None
 
     def overdue(self, unreached: str = "") -> OperationTimeout:
         """The error of a call that has waited too long. `unreached`: the reason, if no broker has ever responded."""
@@ -254,14 +264,10 @@ class TransactionManager:
         """True if a requested commit or abort is over, with any outcome."""
         return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
 
-    def request(self, what: Callable[[], None]) -> Callable[[], bool]:
-        """Call `commit` or `abort`. Returns a function that is true once it is over.
-
-        Another thread may have begun the next transaction by then.
-        """
+    def request(self, what: Callable[[], None]) -> TransactionEnd:
+        """Call `commit` or `abort`. Returns the end of the transaction, which may be over already."""
         what()
-        before = self.outcomes
-        return lambda: self.settled or self.outcomes > before
+        return TransactionEnd(over=True) if self.settled else self._end
 
     @property
     def at_rest(self) -> bool:
@@ -281,9 +287,14 @@ class TransactionManager:
         if (fatal := self._context.fatal()) is not None:
             raise fatal
         if self.state in (TxnState.FAILING, TxnState.FAILED):
-            raise TransactionAborted(
-                "the transaction has failed", hint="abort(), then begin() again", transactional_id=self.transactional_id
-            ) from self.cause
+            raise self._failure()
+
+    def _failure(self) -> TransactionAborted:
+        error = TransactionAborted(
+            "the transaction has failed", hint="abort(), then begin() again", transactional_id=self.transactional_id
+        )
+        error.__cause__ = self.cause
+        return error
 
     def _need_id(self) -> None:
         if self.transactional_id is None:
@@ -353,6 +364,7 @@ class TransactionManager:
     def die(self, error: KohortError) -> None:
         """End the producer with a fatal error."""
         if self.state is not TxnState.DEAD:
+            self._end.error = error
             self._go(TxnTrigger.DIED)
             self._context.fail(error)
             self._end_orders(error)
@@ -374,7 +386,10 @@ class TransactionManager:
     def _go(self, trigger: TxnTrigger) -> None:
         self.state = TRANSITIONS[self.state][trigger]
         self._context.updated()
-        self.outcomes += self.settled
+        if self.state is TxnState.FAILED:
+            self._end.error = self._failure()
+        if self.settled:
+            self._end.over, self._end = True, TransactionEnd()
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
             self._new_epoch, self._dropped, self._aborted = False, None, False

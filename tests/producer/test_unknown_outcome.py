@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 from kohort import Producer
 from kohort.network.errors import OperationTimeout
 from kohort.producer import TransactionAborted
+from kohort.producer.transaction_states import TxnState
 from kohort.protocol.apis.end_txn import EndTxnResponse
-from kohort.protocol.errors import ErrorCode
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Answer, Delay, Drop
+from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
 from tests.coordinator_client.consumer_helpers import wait_until
 from tests.producer.test_producer_interrupts import read as read_places
 
@@ -106,3 +107,70 @@ def test_a_commit_that_another_caller_follows_with_a_transaction_has_its_outcome
         producer.send("topic", b"second")
         producer.commit()
     assert read(fake) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_failed_commit_is_no_success_once_another_caller_has_aborted_it(
+    is_closed: bool, fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.control("Produce", lambda _call: Alter(refused), times=1)
+    producer = Producer(fake.bootstrap, **{**HASTY, "max_block_ms": 20_000})
+    producer.begin()
+    producer.send("topic", b"lost")
+    core = producer._driver.core
+    if is_closed:
+        producer._driver.execute(lambda _core: core.transactions.commit())
+    then(producer, monkeypatch, producer.abort)
+    with pytest.raises(TransactionAborted, match="the transaction has failed") as raised:
+        (producer.close if is_closed else producer.commit)()
+    assert isinstance(raised.value.__cause__, BrokerError)
+    producer.close()
+    assert read(fake) == []
+
+
+def test_a_commit_is_no_failure_once_another_caller_has_failed_with_the_next_transaction(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its caller would send the records once more."""
+
+    def fail() -> None:
+        producer.begin()
+        fake.control("Produce", lambda _call: Alter(refused), times=1)
+        with pytest.raises(BrokerError):
+            producer.send("topic", b"lost").result(60)
+        wait_until(lambda: producer._state is TxnState.FAILED)
+
+    with Producer(fake.bootstrap, **{**HASTY, "max_block_ms": 20_000}) as producer:
+        producer.begin()
+        producer.send("topic", b"first")
+        then(producer, monkeypatch, fail)
+        producer.commit()
+        producer.abort()
+    assert read(fake) == [b"first"]
+
+
+def refused(response: Any) -> Any:
+    """A response to a Produce request whose records are invalid."""
+    return response._replace(
+        responses=tuple(
+            topic._replace(
+                partition_responses=tuple(
+                    one._replace(error_code=ErrorCode.INVALID_RECORD, base_offset=-1)
+                    for one in topic.partition_responses
+                )
+            )
+            for topic in response.responses
+        )
+    )
+
+
+def then(producer: Producer, monkeypatch: pytest.MonkeyPatch, call: Callable[[], None]) -> None:
+    """Make `call` as another thread would, after the next wait is over and before its caller goes on."""
+    settled = producer._settled
+
+    def wait(reached: Callable[[], bool], timeout_s: float) -> None:
+        settled(reached, timeout_s)
+        monkeypatch.undo()
+        call()
+
+    monkeypatch.setattr(producer, "_settled", wait)
