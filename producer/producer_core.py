@@ -210,10 +210,15 @@ class ProducerCore(ClientCore[ProducerConfig]):
         """
         topic = error.place.get("topic")
         if isinstance(topic, str):
-            self._topic_errors[topic] = self._in_a_producers_words(error, topic)
+            error = self._topic_errors[topic] = self._in_a_producers_words(error, topic)
+            if isinstance(error, UnknownTopic) and self._has_records(topic):
+                self.transactions.batch_failed(error)  # otherwise it could not end until they expire
         else:
             log.warning("%s", error)
         self._fresh = True
+
+    def _has_records(self, topic: str) -> bool:
+        return any(lane.busy for (name, _), lane in self.accumulator.busy.items() if name == topic)
 
     def _in_a_producers_words(self, error: KohortError, topic: str) -> KohortError:
         if isinstance(error, AuthorizationFailed):
@@ -270,7 +275,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             return
         error = self._topic_errors.pop(topic, None)
         if error is not None:
-            if any(place.topic == topic for place in self.accumulator.busy):
+            if self._has_records(topic):
                 self.cluster.forget_missing()  # records wait for it: request it again, and report its error again
             else:
                 self._forget([topic])

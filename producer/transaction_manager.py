@@ -504,6 +504,8 @@ class TransactionManager:
                 self._contents.partitions |= wanted
                 self._contents.wanted -= wanted
                 return
+            if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in bad.values():
+                self._context.metadata.request_update()  # it shows a deleted topic
             place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
             self._went_well("AddPartitionsToTxn", code, when, **place._asdict())
 

@@ -8,7 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.network import offset_requests
 from kohort.network.backoff import FRESH
-from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
+from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.requests import (
@@ -31,12 +31,13 @@ from kohort.protocol.apis.add_partitions_to_txn import (
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
+from kohort.protocol.apis.metadata import MetadataResponseTopic
 from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 from tests.producer.producer_world import TOPIC, World
 
 
@@ -183,6 +184,52 @@ def test_offsets_of_a_topic_that_was_deleted_fail_the_transaction(version: int) 
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.IDLE)
     assert (order.done, order.error) == (True, None)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_of_a_topic_that_was_deleted_fail_the_transaction(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they expired, the commit could neither end nor be aborted."""
+    world = TxnWorld(version)
+    world.until(lambda: (world.core.metadata.next_poll_at() or 0.0) > world.now + 60)
+    batch, began = world.send(b"x", 0), world.now
+    gone = MetadataResponseTopic(error_code=3, name=TOPIC, topic_id=NO_TOPIC_ID, is_internal=False, partitions=())
+    known = world._metadata()
+    monkeypatch.setattr(world, "_metadata", lambda: known._replace(topics=(gone,)))
+    world.code_of, world.codes["AddPartitionsToTxn"] = (lambda _place: 3), 3
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert 5 <= world.now - began < 10
+    with pytest.raises(TransactionAborted) as raised:
+        world.transactions.raise_cause()
+    assert isinstance(raised.value.__cause__, UnknownTopic)
+    assert batch is not None
+    assert isinstance(batch.error, TransactionAborted)
+    world.transactions.abort()
+    world.transactions.begin()
+
+
+def test_a_coordinator_that_is_busy_is_no_reason_for_metadata() -> None:
+    world = TxnWorld()
+    world.until(lambda: (world.core.metadata.next_poll_at() or 0.0) > world.now + 60)
+    known = world.requested.count("Metadata")
+    world.send(b"x", 0)
+    world.codes["AddPartitionsToTxn"] = ErrorCode.CONCURRENT_TRANSACTIONS
+    world.until(lambda: world.requested.count("AddPartitionsToTxn") == 3)
+    world.codes.clear()
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert world.requested.count("Metadata") == known
+
+
+def test_a_call_that_waits_for_a_topic_fails_no_transaction_without_its_records() -> None:
+    world = TxnWorld(2)
+    world.send(b"x", 0)
+    world.core.put_error(UnknownTopic("no such topic", hint="create it", topic="other"))
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE
 
 
 def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
