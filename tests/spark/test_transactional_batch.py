@@ -17,7 +17,7 @@ from kohort.producer import Producer, ProducerFenced, TransactionAborted
 from kohort.spark import OptionError, PlanError, TransactionalWriter
 from kohort.spark.sink import SinkOptions
 from kohort.spark.transactional_batch import WriteOnce
-from kohort.testing.fake_broker import Close, FakeBroker, Hold
+from kohort.testing.fake_broker import Close, Delay, FakeBroker, Hold
 from tests.spark.queries import ended
 from tests.support.broker_selection import SelectedBroker
 
@@ -126,6 +126,7 @@ def test_an_attempt_fails_if_the_other_does_not_commit(fake: FakeBroker) -> None
 
 
 def test_an_attempt_whose_transaction_is_overdue_waits_for_no_other(fake: FakeBroker) -> None:
+    fake.control("EndTxn", lambda _call: Delay(0.1))  # otherwise it could be in time
     with pytest.raises((ProducerFenced, TransactionAborted)):
         task(fake.bootstrap, 0, **{"kafka.transaction.timeout.ms": "1"}).write(batches(b"a"), 0)
     assert len(fake.calls_of("OffsetFetch")) == 1
