@@ -11,6 +11,7 @@ from typing import Never, Self, TypeVar
 from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
+from kohort.network.process_exit import OPEN
 from kohort.network.timed_event import TimedEvent, call_in, check_loop, stopped
 from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
 from kohort.share_consumer.share_config import ShareConsumerConfig
@@ -32,13 +33,15 @@ class AsyncShareConsumer(ShareConsumerBase):
 
     Create it inside a running loop, and use it there. `poll`, `commit` and `close` are awaited. They raise IllegalState
     in another loop. Only `close` works there, once the first loop has stopped. One task at a time may poll
-    (ConcurrentUseError). The records of a poll that was cancelled come with the next one.
+    (ConcurrentUseError). The records of a poll that was cancelled come with the next one. At the interpreter's end an
+    open one leaves the group.
     """
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
         loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._polling = False
         super()._begin(config, on_acknowledged)
+        OPEN[self] = AsyncShareConsumer._leave_at_exit
         self._wake_in(loop)
 
     def _wake_in(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,6 +5,7 @@ from typing import Never, Self
 
 from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
+from kohort.network.errors import ConcurrentUseError
 from kohort.network.process_exit import OPEN
 from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
 from kohort.share_consumer.share_config import ShareConsumerConfig
@@ -39,7 +40,7 @@ class ShareConsumer(ShareConsumerBase):
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
         super()._begin(config, on_acknowledged)
-        OPEN[self] = ShareConsumer.close
+        OPEN[self] = ShareConsumer._close_at_exit
 
     def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[ShareRecords]:
         """Return acquired records, a ShareRecords for each range with one delivery count.
@@ -136,3 +137,9 @@ class ShareConsumer(ShareConsumerBase):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def _close_at_exit(self, timeout_s: float) -> None:
+        try:
+            self.close(timeout_s)
+        except ConcurrentUseError:  # a daemon thread uses it
+            self._leave_at_exit(timeout_s)

@@ -289,8 +289,19 @@ class ShareConsumerBase:
     def _parted(self, until: float) -> bool:
         """True if the driver has nothing left to do, or no time for it."""
         driver = self._driver
-        ended = driver.crashed is not None or driver.now() >= until
-        return ended or self._handle.read(lambda _core: self._left()) is True
+        if driver.crashed is not None:
+            return True
+        is_late = driver.now() >= until
+        if is_late and not driver.stopping:
+            self._handle.call(lambda _core: None)  # a turn, in which the member leaves without what has had no time
+        return self._handle.read(lambda _core: self._left()) is True or is_late  # the lock: after that turn
+
+    def _leave_at_exit(self, timeout_s: float) -> None:
+        """Leave the group at the interpreter's end, where no call can close."""
+        self._driver.check_same_process()
+        if not self._driver.stopping:
+            _retire(self._driver)
+        self._driver.ended.wait(timeout_s)
 
     def _end(self) -> None:
         closed = ShareConsumerClosed("the share consumer was closed")

@@ -96,7 +96,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self.cluster.bootstrap_failed(now)
         if self.retired is not None and self._leaves_by == inf:
             self.begin_close(None, now, now + LEAVE_S)
-        if self.fetcher.closing and self.fetcher.closed:
+        if self.fetcher.closing and (self.fetcher.closed or now >= self._leaves_by):
             self.heartbeats.member.leave()
         if not self.fetcher.parked:  # else the caller has been woken, and is slow
             self.heartbeats.member.waited(min(now, self.fetcher.demand_until))
