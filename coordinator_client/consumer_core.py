@@ -275,6 +275,8 @@ class ConsumerCore(CoreFields):
             return PollResult((), self._member_due_at)
         ready = self.member.ready(now)
         self._member_due_at = ready.wake_at
+        held_up_since = min(self.metadata.held_up_since, now)
+        self.metadata.held_up_since = held_up_since if self.member.is_held_up else inf
         view = ready.view
         if (
             before is None

@@ -35,6 +35,10 @@ class WantedTopics(NamedTuple):
 NAMES_PER_S = 10_000
 """The most names a second that are requested again because a topic is missing, or lacks a partition or a leader."""
 
+HELD_UP_S = 15.0
+"""The time (s) between requests for metadata while a join or sync has no response. Its coordinator may hang: then it
+leaves the metadata, and its connection is closed."""
+
 OTHERS_NAMES_PER_S = 200
 """The same, where only topics of other members are missing: a member may name any number that do not exist."""
 
@@ -45,7 +49,7 @@ class MetadataRefresher:
     `partitions`: returns the partitions needed, if a client needs certain ones. `add_transient` counts: a look-up of a
     topic that is not consumed needs its metadata only while it runs.
     `requests_sent`: the number of requests. `last_with_response`: the number of the last one with a response,
-    received at `responded_at` (monotonic s).
+    received at `responded_at` (monotonic s). `held_up_since`: the time (monotonic s) since which a join or sync waits.
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -56,6 +60,7 @@ class MetadataRefresher:
         self.view: ClusterView = NOTHING_KNOWN
         self.requests_sent = 0
         self.last_with_response = 0
+        self.held_up_since = inf
         self._wanted = WantedTopics()
         self._transient: dict[str, int] = {}
         self._all_topics_users = 0
@@ -153,7 +158,8 @@ class MetadataRefresher:
             pace = self.responded_at + self.backoff.initial_ms / 1000
             paced_until = self._paced_until if covers else -inf
             return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
-        return max(self._attempts.not_before, self.responded_at + self.max_age_s)
+        held_up_at = max(self.responded_at, self.held_up_since) + HELD_UP_S
+        return max(self._attempts.not_before, min(self.responded_at + self.max_age_s, held_up_at))
 
     def _covers(self) -> bool:
         if self._names_in_response is None:

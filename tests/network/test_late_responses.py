@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
-from kohort.network import broker_connection
+from kohort.network import broker_connection, metadata_refresh
 from kohort.testing import FakeBroker, RealCluster
 from kohort.testing.fake_broker import Alter, Call, Drop, Hold
 from kohort.testing.topics import create_topic
@@ -210,6 +210,26 @@ def test_a_join_does_not_wait_for_a_hung_coordinator() -> None:
         hang.remove()
         poll_until(consumer, lambda: any(call.node == ALIVE for call in fake.calls_of("JoinGroup")))
         poll_until(consumer, lambda: bool(consumer.assignment))
+
+
+@pytest.mark.proves("B-47", "B-22")
+def test_a_join_without_partitions_does_not_wait_for_a_hung_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends no other request to that broker, and a coordinator may hold this one for minutes."""
+    monkeypatch.setattr(metadata_refresh, "HELD_UP_S", 0.3)
+    with hanging() as (fake, hang), Consumer(fake.bootstrap, group="g", auto_offset_reset="earliest") as consumer:
+        fake.move_coordinator("g", HUNG)
+        fake.set_leader("t", 0, ALIVE)
+
+        def drop(call: Call) -> Drop | None:
+            hang.began = hang.began or call.node == HUNG
+            return Drop() if call.node == HUNG else None
+
+        fake.control("JoinGroup", drop)
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: hang.began)
+        fake.move_coordinator("g", ALIVE)
+        hang.remove()
+        read(consumer, 1)
 
 
 @pytest.mark.proves("B-47")
