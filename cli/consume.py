@@ -90,7 +90,7 @@ SHOWN: Mapping[TextOutput, Callable[[bytes], Any]] = {
     TextOutput.INT: _int,
 }
 
-WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00:00Z) or PT1H (ago)"
+WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00, UTC) or PT1H (ago)"
 
 
 @app.command()

@@ -50,7 +50,7 @@ ROWS_SHOWN = 40
 LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
 Row = PartitionLag | SharePartitionOffset
 Rows = Sequence[Row]
-WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago"
+WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00 (UTC), or P1D for a day ago"
 
 
 class Sort(StrEnum):
@@ -147,7 +147,7 @@ def reset(
     to: Annotated[
         str,
         typer.Option(
-            help="earliest, latest, an offset, a shift (+100, -100), a time (2026-01-31T12:00:00Z) or P1D ago."
+            help="earliest, latest, an offset, a shift (+100, -100), a time (2026-01-31T12:00, UTC) or P1D ago."
         ),
     ] = "",
     topic: Annotated[

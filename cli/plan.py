@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from rich.console import Console
 from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
 from kohort.cli.terminal import cell, counted, folding_table
+from kohort.cli.timestamps import utc_time
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.common.whole_number import whole
@@ -27,8 +27,7 @@ app = typer.Typer(add_completion=False, help="Show the offsets that Spark would 
 
 _POINTS: dict[int, Point] = {-1: "latest", -2: "earliest"}
 BOUND = (
-    "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z; UTC without a zone), "
-    "or offsets as Spark's source takes them"
+    "earliest, latest, committed (of --group), a time (2024-02-29T12:00, UTC), or offsets as Spark's source takes them"
 )
 
 
@@ -99,12 +98,11 @@ def bound(text: str) -> Bound:
         except (ValueError, AttributeError, TypeError) as error:
             raise PlanError(f"not offsets: {error}", hint='{"topic":{"0":23,"1":-2}}') from None
     try:
-        time = datetime.fromisoformat(text)
+        return utc_time(text)
     except ValueError:
         raise PlanError(
             f"neither a word, a time nor JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z"
         ) from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _check_group(cluster: ConnectionOptions, group: str | None) -> None:

@@ -9,7 +9,7 @@ from kohort.coordinator_client.offset_reset import ResetPolicy
 
 
 def time_ms(text: str, hint: str) -> int:
-    """Parse `2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, to ms since 1970.
+    """Parse `2026-01-31T12:00:00Z` (UTC without a zone, as in Kafka) or `PT1H`, an hour ago, to ms since 1970.
 
     `hint`: other valid values, for the KohortError if it is neither.
     """
@@ -22,11 +22,16 @@ def time_ms(text: str, hint: str) -> int:
         assert at is not None
         return at
     try:
-        when = datetime.fromisoformat(text)
-        since_s = (when if when.tzinfo else when.astimezone()).timestamp()
+        since_s = utc_time(text).timestamp()
     except (ValueError, OverflowError):
         raise KohortError(f"{cut(text)!r} is neither an offset nor a time", hint=hint) from None
     return max(0, int(since_s * 1000))  # a broker gives negative times another meaning
+
+
+def utc_time(text: str) -> datetime:
+    """Parse an ISO 8601 moment, in UTC without a zone. Raises ValueError."""
+    when = datetime.fromisoformat(text)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def moment(timestamp_ms: int) -> str | None:
