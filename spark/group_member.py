@@ -76,6 +76,7 @@ class SparkGroupMember(RebalanceHooks):
         self._batch: TakenRecords | None = None
         self._batch_of: dict[TopicPartition, _HeldRange] = {}
         self._generation = -1
+        self.rebalancing = True
         self._hook_commit_since: float | None = None  # when a hook returned offsets whose commit is in flight
         self._stopping = False
         self._error: BaseException | None = None
@@ -166,12 +167,15 @@ class SparkGroupMember(RebalanceHooks):
                     raise OperationTimeout("OffsetCommit took too long", group=self._options.member_of)
                 self._changed.wait(LOOK_S)
 
-    def wait_for_assignment(self, timeout_s: float) -> bool:
-        """True if there was an assignment in time, even an empty one."""
+    def wait_for_assignment(self, timeout_s: float, *, settled: bool = False) -> bool:
+        """True if there was an assignment in time, even an empty one. `settled`: no rebalance has begun since."""
         with self._changed:
-            self._changed.wait_for(lambda: self._generation >= 0 or self._error is not None, timeout_s)
+            self._changed.wait_for(lambda: self._is_assigned(settled) or self._error is not None, timeout_s)
             self._raise()
-            return self._generation >= 0
+            return self._is_assigned(settled)
+
+    def _is_assigned(self, settled: bool) -> bool:
+        return self._generation >= 0 and not (settled and self.rebalancing)
 
     def close(self) -> None:
         """Commit finished batches, and leave the group. An unfinished batch is not committed."""
@@ -235,12 +239,14 @@ class SparkGroupMember(RebalanceHooks):
         with self._changed:
             self._held = {place: held for place, held in self._held.items() if place in event.assignment} | starts
             self._generation = event.generation
+            self.rebalancing = False
             self._hook_commit_since = None
             self._changed.notify_all()
             return {place: held.position for place, held in starts.items()}
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, OffsetAndMetadata]:
         with self._changed:
+            self.rebalancing = True
             for place in event.partitions & self._held.keys():
                 self._held[place].leaving = True
             self._changed.wait_for(lambda: not self._batch_of.keys() & event.partitions, self.wait_s)
@@ -254,6 +260,7 @@ class SparkGroupMember(RebalanceHooks):
 
     def on_lost(self, event: Lost) -> None:
         with self._changed:
+            self.rebalancing = True
             for place in event.partitions:
                 self._held.pop(place, None)
             self._hook_commit_since = None

@@ -73,12 +73,16 @@ class GroupStreamReader(StreamBase):
                 hint="restart the query to read the other topics, or set failOnDataLoss=false",
             )
         # Without a limit this may be the only request of the run (Trigger.Once). The default is without a limit, too.
-        at_once = self._target is not None or isinstance(limit, ReadAllAvailable)
-        if at_once and not self._member.wait_for_assignment(JOIN_S):
-            return start
-        taken = self._member.take(lambda positions: self._ends(positions, limit))
-        if not taken.ranges:
-            return start
+        to_the_end = self._target is not None  # Spark ends such a run at a trigger without records
+        at_once = to_the_end or isinstance(limit, ReadAllAvailable)
+        while True:
+            if at_once and not self._member.wait_for_assignment(JOIN_S, settled=to_the_end):
+                return start
+            taken = self._member.take(lambda positions: self._ends(positions, limit))
+            if taken.ranges:
+                break
+            if not (to_the_end and self._member.rebalancing):
+                return start
         end = logged_batch(taken)
         # A topic that was created again may have the same ranges, as may another group. Spark runs no batch for an
         # offset that equals the last one.

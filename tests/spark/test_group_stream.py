@@ -36,7 +36,7 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import ReadAllAvailable, StreamReader
-from kohort.testing.fake_broker import FakeBroker
+from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.spark.sent import varied
 from tests.support.broker_selection import SelectedBroker
 
@@ -186,6 +186,44 @@ def test_a_run_of_one_batch_waits_for_its_assignment(group: str) -> None:
         finally:
             one.stream.stop()
     assert end["ranges"] == {"t": {"0": [0, 3]}}
+
+
+@pytest.mark.proves("S-01")
+def test_a_run_of_what_is_there_now_waits_for_a_rebalance(group: str) -> None:
+    """Spark ends the run at a trigger that reads nothing. A rebalance may begin under any batch."""
+    with FakeBroker(topics={"t": 2}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        given = there | {"startingOffsets": "earliest", "kafka.heartbeat.interval.ms": "100"}
+        options = SourceOptions.of(given | {"maxOffsetsPerTrigger": "2"}, streaming=True)
+        for partition in range(2):
+            fake.produce("t", partition, [(None, b"value")] * 3)
+        one = App(options)
+        try:
+            one.stream.prepareForTriggerAvailableNow()
+            one.execute(one.stream.latestOffset(one.at))
+            member = one.stream._member
+            assert member is not None
+            held, ends = Hold(), list[Any]()
+            fake.control("SyncGroup", lambda _call: held)
+            other = SparkGroupMember(options)
+            try:
+                until = time.monotonic() + 60
+                while not all(place.leaving for place in member._held.values()):  # the rebalance waits for the batch
+                    assert time.monotonic() < until
+                    time.sleep(0.02)
+                trigger = threading.Thread(target=lambda: ends.append(one.stream.latestOffset(one.at)))
+                trigger.start()
+                assert held.reached.wait(60)
+                trigger.join(1.0)
+                held.release()
+                trigger.join()
+                (end,) = ends
+                assert sum(map(len, unlogged_batch(end).ranges)) == 2
+                assert unlogged_batch(end).generation > unlogged_batch(one.at).generation
+            finally:
+                other.close()
+        finally:
+            one.stream.stop()
 
 
 @pytest.mark.broker
