@@ -55,10 +55,7 @@ class TransactionalWriter:
         ProducerConfig.from_kafka({**self._checked.properties, "transactional.id": f"{prefix}-"})
 
     def __reduce__(self) -> NoReturn:
-        raise PlanError(
-            "foreachBatch of Spark Connect runs on the server, which does not have the id of the query",
-            hint="run the query in the driver's own process",
-        )
+        raise _of_connect()
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
         """Write a batch. The same frame may be written again.
@@ -67,7 +64,9 @@ class TransactionalWriter:
         another frame of the batch with the same prefix and topic.
         """
         check_columns(frame.schema, self._checked)
-        context = frame.sparkSession.sparkContext
+        context = getattr(frame.sparkSession, "sparkContext", None)
+        if context is None:
+            raise _of_connect()
         query = context.getLocalProperty(QUERY_ID)
         if query is None:
             raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
@@ -90,6 +89,13 @@ class TransactionalWriter:
                     batch=batch_id,
                 )
             _last_frames[name, topic] = run, batch_id, frame
+
+
+def _of_connect() -> PlanError:
+    return PlanError(
+        "foreachBatch of Spark Connect runs on the server, which does not have the id of the query",
+        hint="run the query in the driver's own process",
+    )
 
 
 def _run_id(frame: "DataFrame", query: str) -> str:

@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import ConfigError
@@ -167,6 +169,9 @@ def test_spark_connect_is_refused_before_the_query_starts() -> None:
     writer = TransactionalWriter({"kafka.bootstrap.servers": "h:1", "topic": "t"})
     with pytest.raises(PlanError, match="foreachBatch of Spark Connect runs on the server"):
         pickle.dumps(writer)
+    frame: Any = SimpleNamespace(schema=StructType().add("value", "binary"), sparkSession=object())
+    with pytest.raises(PlanError, match="foreachBatch of Spark Connect runs on the server"):
+        writer(frame, 0)  # as from a function that makes the writer on the server
 
 
 @pytest.mark.broker
