@@ -161,8 +161,7 @@ def plan(
         for place in places
     ]
     if within is not None:
-        later = (_from(one, since.get(one.place, one.start)) for one in ranges if within.has(one.place))
-        ranges = [within.cut(one) for one in later]
+        ranges = [within.cut(one, since.get(one.place, 0)) for one in ranges if within.has(one.place)]
     most = None
     if max_bytes_per_partition is not None:
         most = most_offsets(ranges, max_bytes_per_partition, {"bootstrap": bootstrap, **settings})
@@ -175,10 +174,6 @@ def plan(
 def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:
     if value not in words:
         raise PlanError(f"{name} must be {' or '.join(words)}, not {value!r}")
-
-
-def _from(one: OffsetRange, start: int) -> OffsetRange:
-    return OffsetRange(*one.place, start, max(start, one.stop)) if start > one.start else one
 
 
 def places_of(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kohort.spark.plan import EPOCH
-from kohort.spark.ranges import Within
+from kohort.spark.ranges import ALL, Within
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -40,21 +40,17 @@ def _whole(value: object) -> bool:
 
 
 def _by_partition(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
-    if kind in _INTERVALS and _whole(value):
-        low, high = _INTERVALS[kind](value)
-        return replace(
-            within, partition_low=max(within.partition_low, low), partition_high=_least(within.partition_high, high)
-        ), True
     if kind == "In" and all(map(_whole, value)):
         return replace(within, partitions=_both(within.partitions, frozenset(value))), True
-    return within, False
+    if kind not in _INTERVALS or not _whole(value):
+        return within, False
+    return replace(within, partition_range=_overlap(within.partition_range, _INTERVALS[kind](value))), True
 
 
 def _by_offset(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
     if kind not in _INTERVALS or not _whole(value):
         return within, False
-    low, high = _INTERVALS[kind](value)
-    return replace(within, offset_low=max(within.offset_low, low), offset_high=_least(within.offset_high, high)), True
+    return replace(within, offset_range=_overlap(within.offset_range, _INTERVALS[kind](value))), True
 
 
 def _by_topic(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
@@ -73,23 +69,21 @@ def _by_time(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
     return replace(within, time_low_ms=max(within.time_low_ms, from_ms)), False
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    known = [bound for bound in (one, other) if bound is not None]
-    return min(known) if known else None
+def _overlap(one: range, other: range) -> range:
+    return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
 def _both(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
     return other if one is None else one & other
 
 
-# Half-open intervals.
-_INTERVALS: Mapping[str, Callable[[int], tuple[int, int | None]]] = {
-    "EqualTo": lambda value: (value, value + 1),
-    "EqualNullSafe": lambda value: (value, value + 1),
-    "GreaterThan": lambda value: (value + 1, None),
-    "GreaterThanOrEqual": lambda value: (value, None),
-    "LessThan": lambda value: (0, value),
-    "LessThanOrEqual": lambda value: (0, value + 1),
+_INTERVALS: Mapping[str, Callable[[int], range]] = {
+    "EqualTo": lambda value: range(value, value + 1),
+    "EqualNullSafe": lambda value: range(value, value + 1),
+    "GreaterThan": lambda value: range(value + 1, ALL.stop),
+    "GreaterThanOrEqual": lambda value: range(value, ALL.stop),
+    "LessThan": lambda value: range(value),
+    "LessThanOrEqual": lambda value: range(value + 1),
 }
 _FROM = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
 _COLUMNS: Mapping[str, Callable[[Within, str, Any], tuple[Within, bool]]] = {

@@ -49,16 +49,17 @@ class OffsetRange:
         return tuple(OffsetRange(self.topic, self.partition, start, stop) for start, stop in pairwise(starts))
 
 
+ALL = range(2**63)  # the partitions or offsets that Kafka can count
+
+
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Bounds of a plan. Each `high` is exclusive; None means no bound."""
+    """Bounds of a plan. None means no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
-    partition_low: int = 0
-    partition_high: int | None = None
-    offset_low: int = 0
-    offset_high: int | None = None
+    partition_range: range = ALL
+    offset_range: range = ALL
     time_low_ms: int = 0
 
     def has(self, place: TopicPartition) -> bool:
@@ -66,15 +67,13 @@ class Within:
         return (
             (self.topics is None or place.topic in self.topics)
             and (self.partitions is None or place.partition in self.partitions)
-            and self.partition_low <= place.partition
-            and (self.partition_high is None or place.partition < self.partition_high)
+            and place.partition in self.partition_range
         )
 
-    def cut(self, one: OffsetRange) -> OffsetRange:
-        """The part of a range within the bounds of offsets, which may be empty."""
-        stop = one.stop if self.offset_high is None else min(one.stop, self.offset_high)
-        start = max(one.start, self.offset_low)
-        return one if (start, stop) == (one.start, one.stop) else OffsetRange(*one.place, start, max(start, stop))
+    def cut(self, one: OffsetRange, first: int = 0) -> OffsetRange:
+        """The part of a range from `first` on within the bounds of offsets, which may be empty."""
+        start = max(one.start, first, self.offset_range.start)
+        return OffsetRange(*one.place, start, max(start, min(one.stop, self.offset_range.stop)))
 
 
 def check_limits(**limits: int | None) -> None:

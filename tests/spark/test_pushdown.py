@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (  # noqa: E402 -- after it is known that the
 from kohort.spark import OffsetRange, plan  # noqa: E402
 from kohort.spark.options import SourceOptions  # noqa: E402
 from kohort.spark.pushdown import narrowed  # noqa: E402
-from kohort.spark.ranges import Within  # noqa: E402
+from kohort.spark.ranges import ALL, Within  # noqa: E402
 from kohort.spark.source import SCHEMA, PushingReader  # noqa: E402
 from tests.spark.sent import varied  # noqa: E402
 from tests.support.broker_selection import SelectedBroker  # noqa: E402
@@ -39,12 +39,12 @@ PARTITION, OFFSET, TOPIC, TIME = ("partition",), ("offset",), ("topic",), ("time
 @pytest.mark.parametrize(
     ("filters", "within"),
     [
-        ([EqualTo(PARTITION, 2)], Within(partition_low=2, partition_high=3)),
+        ([EqualTo(PARTITION, 2)], Within(partition_range=range(2, 3))),
         ([In(PARTITION, (0, 2)), In(PARTITION, (2, 5))], Within(partitions=frozenset({2}))),
-        ([GreaterThan(PARTITION, 1), LessThanOrEqual(PARTITION, 5)], Within(partition_low=2, partition_high=6)),
-        ([GreaterThanOrEqual(OFFSET, 7), LessThan(OFFSET, 9)], Within(offset_low=7, offset_high=9)),
-        ([LessThan(OFFSET, 9), LessThan(OFFSET, 4)], Within(offset_high=4)),
-        ([EqualNullSafe(OFFSET, 3)], Within(offset_low=3, offset_high=4)),
+        ([GreaterThan(PARTITION, 1), LessThanOrEqual(PARTITION, 5)], Within(partition_range=range(2, 6))),
+        ([GreaterThanOrEqual(OFFSET, 7), LessThan(OFFSET, 9)], Within(offset_range=range(7, 9))),
+        ([LessThan(OFFSET, 9), LessThan(OFFSET, 4)], Within(offset_range=range(4))),
+        ([EqualNullSafe(OFFSET, 3)], Within(offset_range=range(3, 4))),
         ([EqualTo(TOPIC, "a"), In(TOPIC, ("a", "b"))], Within(topics=frozenset({"a"}))),
         ([IsNotNull(TOPIC), IsNotNull(OFFSET)], Within()),
     ],
@@ -79,13 +79,13 @@ def test_what_is_not_exact_is_left_to_spark(one: Any, within: Within) -> None:
 @pytest.mark.parametrize(
     ("within", "bounds"),
     [
-        (Within(partition_low=1), {1: (0, 10), 2: (0, 10)}),
-        (Within(partitions=frozenset({0}), offset_low=4, offset_high=6), {0: (4, 6)}),
-        (Within(offset_low=50), {}),
+        (Within(partition_range=range(1, ALL.stop)), {1: (0, 10), 2: (0, 10)}),
+        (Within(partitions=frozenset({0}), offset_range=range(4, 6)), {0: (4, 6)}),
+        (Within(offset_range=range(50, ALL.stop)), {}),
         (Within(topics=frozenset({"another"})), {}),
         (Within(time_low_ms=1_700_000_010_000), {0: (4, 10), 1: (3, 10), 2: (3, 10)}),
         (Within(time_low_ms=1_900_000_000_000), {}),
-        (Within(time_low_ms=1_700_000_010_000, offset_high=4), {1: (3, 4), 2: (3, 4)}),
+        (Within(time_low_ms=1_700_000_010_000, offset_range=range(4)), {1: (3, 4), 2: (3, 4)}),
     ],
 )
 def test_a_plan_is_cut_to_its_bounds(
