@@ -9,9 +9,10 @@ Both ends are resolved to offsets at once, so a repeated read of a plan gives th
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args
 
@@ -215,36 +216,29 @@ class LogRange:
         self._consumer = consumer
         self._places = places
         self._has_group = has_group
-        self._beginning: Mapping[TopicPartition, int] | None = None
-        self._end = latest
-        self._committed: Mapping[TopicPartition, int] | None = None
+        if latest is not None:
+            self.latest = latest
         self._uncommitted: list[TopicPartition] = []
 
+    @cached_property
     def earliest(self) -> Mapping[TopicPartition, int]:
-        """The first offset of each partition, requested once."""
-        if self._beginning is None:
-            self._beginning = self._consumer.beginning_offsets(self._places)
-        return self._beginning
+        """The first offset of each partition."""
+        return self._consumer.beginning_offsets(self._places)
 
+    @cached_property
     def latest(self) -> Mapping[TopicPartition, int]:
-        """The end offset of each partition, requested once."""
-        if self._end is None:
-            self._end = self._consumer.end_offsets(self._places)
-        return self._end
+        """The end offset of each partition."""
+        return self._consumer.end_offsets(self._places)
 
+    @cached_property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets, requested once. Raises PlanError without a group."""
+        """The group's committed offsets. Raises PlanError without a group."""
         if not self._has_group:
             raise PlanError("'committed' needs a group", hint="set group=...")
-        if self._committed is None:
-            found = self._consumer.committed(self._places)
-            self._end = None  # a commit that was made meanwhile may be above the known end
-            earliest = self.earliest()
-            self._uncommitted = sorted(place for place, offset in found.items() if offset is None)
-            self._committed = {
-                place: earliest[place] if offset is None else offset.offset for place, offset in found.items()
-            }
-        return self._committed
+        found = self._consumer.committed(self._places)
+        vars(self).pop("latest", None)  # a commit that was made meanwhile may be above the known end
+        self._uncommitted = sorted(place for place, offset in found.items() if offset is None)
+        return {place: self.earliest[place] if stored is None else stored.offset for place, stored in found.items()}
 
     def resolve(self, bound: Bound, name: str, on_late_time: Late = "latest") -> dict[TopicPartition, int]:
         """An offset for every partition."""
@@ -261,21 +255,17 @@ class LogRange:
     def _at(self, place: TopicPartition, point: object, name: str) -> int:
         if isinstance(point, SupportsIndex) and not isinstance(point, bool):
             return index(point)
-        words: Mapping[object, Callable[[], Mapping[TopicPartition, int]]] = {
-            "earliest": self.earliest,
-            "latest": self.latest,
-            "committed": self.committed,
-        }
-        if point not in words:
+        if point not in _WORDS:
             raise PlanError(
                 f"{name} cannot be {point!r}", hint=f"use {', '.join(_WORDS)}, an aware datetime or an offset"
             )
-        return words[point]()[place]
+        offsets: Mapping[TopicPartition, int] = getattr(self, str(point))
+        return offsets[place]
 
     def _by_time(self, times: Mapping[TopicPartition, int], on_late_time: Late) -> dict[TopicPartition, int]:
         # The ends are requested first and limit the result. Records that arrive between the two requests would
         # otherwise be skipped, be read although they are too new, or look like a loss.
-        ends, found = self.latest(), {}
+        ends, found = self.latest, {}
         for place, listed in self._consumer.offsets_for_times(times).items():
             if listed is None and on_late_time == "fail":
                 raise PlanError(
@@ -290,7 +280,7 @@ class LogRange:
     def check(self, offsets: Mapping[TopicPartition, int], name: str) -> None:
         """Raise DataLossError for an offset that is outside its log."""
         for place, offset in sorted(offsets.items()):
-            earliest, latest = self.earliest()[place], self.latest()[place]
+            earliest, latest = self.earliest[place], self.latest[place]
             if not earliest <= offset <= latest:
                 raise data_loss(
                     "START_OFFSET_RESET" if offset < earliest else "PARTITION_OFFSET_CHANGED",
@@ -303,14 +293,14 @@ class LogRange:
 
     def clamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Offsets moved to the nearest end of their log."""
-        earliest, latest = self.earliest(), self.latest()
+        earliest, latest = self.earliest, self.latest
         return {place: min(max(offset, earliest[place]), latest[place]) for place, offset in offsets.items()}
 
     def gaps(self, starts: Mapping[TopicPartition, int]) -> list[PlanGap]:
         """The skipped offsets if reading starts at the nearest offset in the log."""
         found = []
         for place, start in starts.items():
-            earliest, latest = self.earliest()[place], self.latest()[place]
+            earliest, latest = self.earliest[place], self.latest[place]
             if start < earliest:
                 found.append(PlanGap(*place, "retention", start, earliest))
             elif start > latest:
@@ -319,7 +309,7 @@ class LogRange:
 
     def never_committed(self) -> list[PlanGap]:
         """The partitions without a commit, which a plan from "committed" reads from the beginning."""
-        return [PlanGap(*place, "new", 0, self.earliest()[place]) for place in self._uncommitted]
+        return [PlanGap(*place, "new", 0, self.earliest[place]) for place in self._uncommitted]
 
     def first_since(self, time_ms: int) -> dict[TopicPartition, int]:
         """The first offset that is not older, by partition; the end where all are."""
