@@ -1,8 +1,8 @@
 """Estimates record sizes from the middle of each range, for plans by bytes."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +44,9 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
 
 def _longest_first(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """The longest range of each topic, then the second longest of each, and so on."""
-    ranks: Counter[str] = Counter()
-    ranked = []
-    for one in sorted((one for one in ranges if len(one)), key=lambda one: (-len(one), one)):
-        ranked.append((ranks[one.topic], one))
-        ranks[one.topic] += 1
-    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+    longest = sorted((one for one in ranges if len(one)), key=lambda one: (-len(one), one))
+    by_topic = grouped((one.topic, one) for one in longest)
+    return [one for rank in zip_longest(*by_topic.values()) for one in rank if one is not None]
 
 
 def _sampled(
