@@ -10,7 +10,7 @@ arrive row by row. All replicas in sync acknowledge a task's records before the 
 records again, so consumers see each record at least once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -18,15 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql.types import StructType, YearMonthIntervalType
 
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
@@ -51,9 +43,16 @@ _KNOWN: Mapping[str, str] = MappingProxyType(
 )
 _OURS = frozenset({TRANSACTIONS, BATCH})
 _DECIDED = frozenset({"kafka.key.serializer", "kafka.value.serializer", "kafka.transactional.id"})
-_TEXT = (StringType(), BinaryType())
-COLUMNS: Mapping[str, tuple[DataType, ...]] = MappingProxyType(
-    {"key": _TEXT, "value": _TEXT, "topic": (StringType(),), "partition": (IntegerType(),)}
+_TEXT = ("string", "binary")
+# By column: its types, in Spark's words.
+COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "key": _TEXT,
+        "value": _TEXT,
+        "topic": ("string",),
+        "partition": ("int",),
+        "headers": ("array<struct<key:string,value:binary>>",),
+    }
 )
 ROWS_AT_ONCE = 10_000
 
@@ -93,17 +92,14 @@ def _refuse(name: str) -> None:
         )
     if name not in _KNOWN and name not in _OURS and not name.startswith("kafka."):
         near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
-        raise OptionError(
-            f"unknown option {name!r}",
-            option=name,
-            hint=f"did you mean {_KNOWN[near[0]]!r}?" if near else "use topic, or a property of Kafka as kafka.NAME",
-        )
+        hint = f"did you mean {_KNOWN[near[0]]!r}?" if near else "use topic, or a property of Kafka as kafka.NAME"
+        raise OptionError(f"unknown option {name!r}", option=name, hint=hint)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """Raise OptionError for a frame whose columns are not those of records."""
     types = {field.name: field.dataType for field in schema}
-    if doubled := [name for name in (*COLUMNS, "headers") if schema.names.count(name) > 1]:
+    if doubled := [name for name in COLUMNS if schema.names.count(name) > 1]:
         raise OptionError(f"there are several columns {doubled[0]!r}", hint="drop or rename them", column=doubled[0])
     if unreadable := [name for name, kind in types.items() if isinstance(kind, YearMonthIntervalType)]:
         name = unreadable[0]
@@ -113,22 +109,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     if options.topic is None and "topic" not in types:
         raise OptionError("no topic is named", hint="set option 'topic', or add a column 'topic'", option="topic")
     for name, allowed in COLUMNS.items():
-        if name in types and types[name] not in allowed:
-            said = " or ".join(kind.simpleString() for kind in allowed)
-            raise OptionError(f"column {name!r} is {types[name].simpleString()}, not {said}", column=name)
-    headers = types.get("headers")
-    if headers is not None and not _is_headers(headers):
-        raise OptionError(
-            f"column 'headers' is {headers.simpleString()}, not array<struct<key:string,value:binary>>",
-            column="headers",
-        )
-
-
-def _is_headers(kind: DataType) -> bool:
-    element = kind.elementType if isinstance(kind, ArrayType) else None
-    if not isinstance(element, StructType) or element.names != ["key", "value"]:
-        return False
-    return [field.dataType for field in element] == [StringType(), BinaryType()]
+        if name in types and (kind := types[name].simpleString()) not in allowed:
+            raise OptionError(f"column {name!r} is {kind}, not {' or '.join(allowed)}", column=name)
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -138,46 +120,37 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types
         self.records = records
 
 
-class _Writing(Shipped):
-    """Writing on an executor, for batches and streams."""
+class Writing(Shipped):
+    """Writing on an executor, for batches and streams.
+
+    Spark's own `commit` and `abort` do nothing. The records of a task are in the log when it ends, and stay there.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
-    def _write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         settle()
         with Producer.from_config(self._options.properties) as producer:
-            count = send(producer, batches, self._options.topic)
+            count = send(producer, iterator, self._options.topic)
             producer.flush()
         return Written(count)
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(Writing, DataSourceArrowWriter):  # type: ignore[misc]
     """`df.write`."""
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return self._write(iterator)
+
+class ArrowStreamWriter(Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream` since PySpark 4.1, which passes Arrow batches to subclasses of DataSourceStreamArrowWriter."""
 
 
-class RowStreamWriter(_Writing, DataSourceStreamWriter):  # type: ignore[misc]
+class RowStreamWriter(Writing, DataSourceStreamWriter):  # type: ignore[misc]
     """`df.writeStream` on PySpark 4.0, which passes rows."""
 
     def write(self, iterator: "Iterator[Row]") -> Written:
-        return self._write(_as_arrow(iterator, self._schema))
-
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:
-        """Do nothing. The records of a task are in the log when it ends."""
-
-    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:
-        """Do nothing. Records cannot be removed from a log."""
-
-
-class ArrowStreamWriter(RowStreamWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """`df.writeStream` since PySpark 4.1, which passes Arrow batches to subclasses of DataSourceStreamArrowWriter."""
-
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return self._write(iterator)
+        return super().write(_as_arrow(iterator, self._schema))
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamWriter:
@@ -205,14 +178,14 @@ def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str,
 
     rows = batch.select([name for name in ("key", "value", "partition", "headers") if name in batch.schema.names])
     if topic is not None:
-        yield from ((topic, part) for part in _by_kind_of_partition(rows))
-        return
-    topics = batch.column("topic")
-    if topics.null_count:
-        raise PlanError("a row has no topic", hint="filter such rows out, or set option 'topic' for all rows")
-    for name in topics.unique().to_pylist():
-        chosen = rows.filter(pc.equal(topics, name))
-        yield from ((name, part) for part in _by_kind_of_partition(chosen))
+        chosen: Iterable[tuple[str, pa.RecordBatch]] = [(topic, rows)]
+    else:
+        topics = batch.column("topic")
+        if topics.null_count:
+            raise PlanError("a row has no topic", hint="filter such rows out, or set option 'topic' for all rows")
+        chosen = ((name, rows.filter(pc.equal(topics, name))) for name in topics.unique().to_pylist())
+    for name, some in chosen:
+        yield from ((name, part) for part in _by_kind_of_partition(some))
 
 
 def _by_kind_of_partition(rows: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
@@ -236,7 +209,7 @@ def _as_arrow(rows: "Iterator[Row]", schema: StructType) -> "Iterator[pa.RecordB
     from kohort.spark.schema import arrow_schema
 
     # Arrow cannot convert the values of all types that other columns may have.
-    ours = [i for i, name in enumerate(schema.names) if name in (*COLUMNS, "headers")]
+    ours = [i for i, name in enumerate(schema.names) if name in COLUMNS]
     wanted = arrow_schema(StructType([schema[i] for i in ours]))
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
         yield pa.RecordBatch.from_arrays(
