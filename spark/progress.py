@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -101,9 +100,6 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark's ow
         """Call `export` with the partitions of a micro-batch. Raises the errors of `export`."""
         parsed = json.loads(event.progress.json)
         self._export(parsed["name"] or parsed["id"], lag_of(parsed))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing. Raises no error."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing. Raises no error."""
