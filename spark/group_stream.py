@@ -40,9 +40,6 @@ class GroupStreamReader(StreamBase):
         self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_metadata_consumer": None, "_member": None, "_end_of_planner": EndOfPlanner()}
-
     def initialOffset(self) -> LoggedBatch:
         return logged_batch(NOTHING)
 

@@ -1,6 +1,6 @@
 """Reading of offset ranges in an executor, for batches and streams."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -11,7 +11,7 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_ranges
 from kohort.spark.schema import arrow_schema
-from kohort.spark.worker_tuning import settle
+from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,13 +28,22 @@ class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own typ
         super().__init__(ranges)
 
 
-def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
-    """The records of ranges as Arrow batches in Spark's schema. Runs on executors, for batches and streams."""
-    arrow = arrow_schema(schema)
-    settle()
-    for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
-        yield from (as_spark(piece, arrow) for piece in pieces(columns, MOST_BATCH_BYTES))
-        del columns  # before the next poll decodes
+class Reading(Shipped):
+    """Reading on an executor, for batches and streams."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The records of a task as batches of Arrow."""
+        if not isinstance(partition, RangePartition):  # for an empty plan Spark runs a task with a partition of its own
+            return
+        arrow, options = arrow_schema(self._schema), self._options
+        settle()
+        for columns in read_ranges(partition.value, options.connect, skip_lost=options.skip_lost):
+            yield from (as_spark(piece, arrow) for piece in pieces(columns, MOST_BATCH_BYTES))
+            del columns  # before the next poll decodes
 
 
 def pieces(columns: RecordColumns, most_bytes: int) -> Iterator[RecordColumns]:

@@ -34,14 +34,13 @@ from pyspark.sql.types import (
 from kohort.spark.driver_python import check_driver_python
 from kohort.spark.errors import OptionError
 from kohort.spark.options import SourceOptions
-from kohort.spark.partition_reader import RangePartition, batches
+from kohort.spark.partition_reader import RangePartition, Reading
 from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
 from kohort.spark.ranges import Within
-from kohort.spark.worker_tuning import Shipped, settle
+from kohort.spark.worker_tuning import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
@@ -101,8 +100,44 @@ def _active(spark: "SparkSession") -> Iterator[None]:
             sessions.clearActiveSession()
 
 
+class BatchReader(Reading, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
+    """A reader that plans once a scan."""
+
+    _within: Within | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the scan: one partition of Spark for each range. Raises the errors of `plan`."""
+        options = self._options
+        ranges = plan(
+            topics=options.topics,
+            partitions=options.partitions,
+            pattern=options.pattern,
+            start=options.start,
+            stop=options.stop,
+            min_partitions=options.min_partitions,
+            max_records_per_partition=options.max_records_per_partition,
+            max_bytes_per_partition=options.max_bytes_per_partition,
+            on_data_loss=options.on_data_loss,
+            on_late_time=options.on_late_time,
+            within=self._within,
+            **options.connect,
+        )
+        return [RangePartition(one) for one in ranges]
+
+
+class PushingReader(BatchReader):
+    """A reader that applies pushed filters to the plan."""
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """Apply filters to the plan. Returns those that Spark must still apply."""
+        self._within, left = narrowed(filters)
+        return left
+
+
 class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed
     """The data source "kohort". Options are checked when it is made; see `SourceOptions`."""
+
+    _reader = BatchReader
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -124,7 +159,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         """The reader of a batch. Raises OptionError."""
         options = SourceOptions.of(dict(self.options), streaming=False)
         _refuse_other(schema, self.schema())
-        return BatchReader(options, schema)
+        return self._reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream. Raises OptionError."""
@@ -158,11 +193,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
 class PushingSource(KohortSource):
     """The source with filter pushdown. Spark refuses such a reader if the session's setting is off."""
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch with filters. Raises OptionError."""
-        options = SourceOptions.of(dict(self.options), streaming=False)
-        _refuse_other(schema, self.schema())
-        return PushingReader(options, schema)
+    _reader = PushingReader
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
@@ -180,48 +211,6 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
     from kohort.spark.group_stream import GroupStreamReader
 
     return GroupStreamReader(options, schema)
-
-
-class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
-    """A reader that plans once a scan."""
-
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._within: Within | None = None
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Plan the scan: one partition of Spark for each range. Raises the errors of `plan`."""
-        options = self._options
-        ranges = plan(
-            topics=options.topics,
-            partitions=options.partitions,
-            pattern=options.pattern,
-            start=options.start,
-            stop=options.stop,
-            min_partitions=options.min_partitions,
-            max_records_per_partition=options.max_records_per_partition,
-            max_bytes_per_partition=options.max_bytes_per_partition,
-            on_data_loss=options.on_data_loss,
-            on_late_time=options.on_late_time,
-            within=self._within,
-            **options.connect,
-        )
-        return [RangePartition(one) for one in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of a range as batches of Arrow."""
-        if isinstance(partition, RangePartition):  # for an empty plan Spark runs a task with a partition of its own
-            yield from batches(partition.value, self._options, self._schema)
-
-
-class PushingReader(BatchReader):
-    """A reader that applies pushed filters to the plan."""
-
-    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """Apply filters to the plan. Returns those that Spark must still apply."""
-        self._within, left = narrowed(filters)
-        return left
 
 
 def _refuse_other(schema: StructType, wanted: StructType) -> None:

@@ -10,8 +10,8 @@ run ignores maxOffsetsPerTrigger.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -22,24 +22,14 @@ from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
-from kohort.spark.partition_reader import RangePartition, batches
+from kohort.spark.partition_reader import RangePartition, Reading
 from kohort.spark.plan import LogRange, compiled, no_offset
 from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.read_limits import Offsets, Pace
-from kohort.spark.worker_tuning import Shipped
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 try:  # since Spark 4.2
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable as ReadAllAvailable,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 except ImportError:
     ReadAllAvailable = ReadMaxRows = ReadMinRows = None
     SupportsTriggerAvailableNow = object
@@ -51,12 +41,11 @@ LOOKS, LOOK_S = 10, 0.5  # for partitions that a broker may not have learned of 
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many offsets
 
 
-class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
+class StreamBase(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
     """Limits and reading of streams with and without a group. `clock` gives seconds since any point in time."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
-        self._options = options
-        self._schema = schema
+        super().__init__(options, schema)
         self._clock = clock
         self._pace = Pace(
             options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms / 1000
@@ -74,10 +63,6 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def reportLatestOffset(self) -> Logged | None:
         """The ends of the logs at the last batch, for the progress only. A member has those of its own partitions."""
         return logged(self._latest) if self._latest else None
-
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        if isinstance(partition, RangePartition):
-            yield from batches(partition.value, self._options, self._schema)
 
     def _paced(self, before: Mapping[TopicPartition, int], ends: Offsets, limit: Any, *, hurry: bool) -> Offsets:
         if ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable):
@@ -128,10 +113,6 @@ class StreamReader(StreamBase):
         self._began = False
         self._is_new = False  # no batch is finished
         self._unnamed: Sequence[TopicPartition] = ()  # partitions that `startingOffsets` lacks
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Spark ships this object to executors for `read`, without connections.
-        return {**self.__dict__, "_metadata_consumer": None}
 
     def initialOffset(self) -> Logged:
         # Spark logs the end of the first batch, but not its start. So "latest" must be that end, which a restart knows.
