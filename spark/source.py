@@ -8,8 +8,7 @@ Python object. With `.schema("value binary, offset long")` only those columns ar
 source (4.1+), but not the selected columns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -31,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kohort.spark.active_session import active
 from kohort.spark.driver_python import check_driver_python
 from kohort.spark.errors import OptionError
 from kohort.spark.options import SourceOptions
@@ -66,6 +66,9 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: "SparkSession", *, push_filters: bool = False) -> None:
     """Register `format("kohort")` in a session, to read and write in batches and as a stream.
 
+    Spark finds a sink in Python by the active session of the thread. So call this function in each thread that writes.
+    A thread without an active session then has this one.
+
     `push_filters`: apply filters on topic, partition, offset and timestamp to the plan (PySpark 4.1+). Then use each
     `load()` in one place of one query only. PySpark keeps one plan for it, that of the last planned scan. Other queries
     of the frame have wrong results. This switches on a setting of the session for all sources in Python.
@@ -77,27 +80,8 @@ def register(spark: "SparkSession", *, push_filters: bool = False) -> None:
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:
         spark.conf.set(PUSHDOWN, "true")
-    with _active(spark):
+    with active(spark):  # Spark refuses a name that another active session knows
         spark.dataSource.register(PushingSource if pushes else KohortSource)
-
-
-@contextmanager
-def _active(spark: "SparkSession") -> Iterator[None]:
-    """Make a session the active one of its thread. Spark refuses a name that another active session knows."""
-    ours = getattr(spark, "_jsparkSession", None)
-    if ours is None:  # a client of Spark Connect
-        yield
-        return
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(ours)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 class BatchReader(Reading, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed

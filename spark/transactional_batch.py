@@ -18,6 +18,7 @@ from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer, ProducerConfig, ProducerFenced, TransactionError
 from kohort.producer.transaction_manager import FENCED
 from kohort.protocol.errors import BrokerError
+from kohort.spark.active_session import active
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
 from kohort.spark.worker_tuning import settle
@@ -74,7 +75,8 @@ class TransactionalWriter:
         of_frame = hash((frame.semanticHash(), *frame.columns))  # Spark's hash leaves out the names of columns
         self._refuse_second(name, _run_id(frame, query), batch_id, of_frame)
         ours = {TRANSACTIONS: name, BATCH: str(batch_id)}
-        frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
+        with active(frame.sparkSession):  # a function for foreachBatch may call this in a thread of its own
+            frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
 
     def _refuse_second(self, name: str, run: str, batch_id: int, frame: int) -> None:
         """Raise PlanError for a second frame of a batch, which tasks would skip as a repeated one."""

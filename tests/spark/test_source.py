@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,21 @@ def test_each_session_is_registered(
     for one in (session, kohort_spark):
         assert one.read.format("kohort").options(**options).load().where("partition = 1").count() == 10
     assert sessions.getActiveSession().get().equals(kohort_spark._jsparkSession)
+
+
+def test_a_thread_writes_once_it_is_registered(kohort_spark: Any, broker: SelectedBroker, topic: str) -> None:
+    """Spark finds a sink by the active session of the thread, and a new thread has none."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    frame = kohort_spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+
+    def write() -> None:
+        register(kohort_spark)
+        frame.write.format("kohort").mode("append").options(**options).save()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    with Consumer(broker.bootstrap) as consumer:
+        assert sum(consumer.end_offsets(consumer.partitions_for(topic)).values()) == 3
 
 
 def test_sql_reads_a_view_and_refuses_a_table(

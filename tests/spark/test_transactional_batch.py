@@ -4,12 +4,15 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
@@ -218,6 +221,26 @@ def test_frames_that_differ_in_the_names_of_columns_are_two(
     with pytest.raises(StreamingQueryException, match=r"two frames of a batch"):
         ended(query.trigger(availableNow=True).start)
     assert read(broker.bootstrap, topic, 3) == [b"b"]
+
+
+@pytest.mark.broker
+def test_a_batch_is_written_by_threads(kohort_spark: Any, broker: SelectedBroker, topic: str, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    writers = [TransactionalWriter(options, prefix=prefix) for prefix in ("one", "other")]
+    kohort_spark.sql("SELECT 'v' AS value, 0 AS partition").write.format("parquet").save(str(tmp_path / "rows"))
+    stream = (
+        kohort_spark.readStream.schema("value STRING, partition INT").format("parquet").load(str(tmp_path / "rows"))
+    )
+
+    def side_by_side(frame: Any, batch_id: int) -> None:
+        within = inheritable_thread_target(frame.sparkSession)
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(within(partial(one, frame, batch_id))) for one in writers]:
+                done.result()
+
+    query = stream.writeStream.foreachBatch(side_by_side).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    ended(query.trigger(availableNow=True).start)
+    assert read(broker.bootstrap, topic) == [b"v", b"v"]
 
 
 @pytest.mark.broker

@@ -72,6 +72,8 @@ no such mode in Python |
 | `avgOffsetsBehindLatest` and others in a progress's `metrics` | `kohort.spark.lag_of(progress)` | \
 no metrics in Python |
 | `spark.newSession()` knows the source | call `register` for each session | sources in Python belong to a session |
+| any thread writes | a thread without an active session calls `register` first | \
+Spark finds sinks in Python by the active session of the thread |
 | each query of a frame or view plans again | the first query plans. `load()` it again for later records | \
 PySpark 4.1 and newer keep the plan of a `load()` |
 | `subscribePattern` is a pattern of Java | a pattern of Python's `re` | \
