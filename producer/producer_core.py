@@ -218,7 +218,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._fresh = True
 
     def _has_records(self, topic: str) -> bool:
-        return any(lane.busy for (name, _), lane in self.accumulator.busy.items() if name == topic)
+        return any(lane.queue for (name, _), lane in self.accumulator.busy.items() if name == topic)
 
     def _in_a_producers_words(self, error: KohortError, topic: str) -> KohortError:
         if isinstance(error, AuthorizationFailed):
