@@ -18,7 +18,7 @@ from uuid import UUID
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import grouped
-from kohort.fastpath import CorruptRecord, decode
+from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.error_mapping import group_error, topic_error
 from kohort.network.errors import ConnectionFailed
@@ -731,30 +731,7 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
     Ranges above the limit are left to `parked.rest`. Records of a corrupt batch are released, because another replica
     or transfer may be sound.
     """
-    start = min((one.first_offset for one in parked.ranges), default=0)
-    broken: CorruptRecord | None = None
-    try:
-        columns = decode(
-            parked.records,
-            topic=parked.topic,
-            partition=parked.place.partition,
-            from_offset=start,
-            on_corrupt="skip_batch",
-            max_decompressed_bytes=max_decompressed_bytes,
-        )
-    except CorruptRecord as error:  # no batch behind it can be found
-        if error.decoded is None:
-            raise
-        columns, broken = error.decoded, error
-    last = max((one.last_offset for one in parked.ranges), default=-1)
-    if broken is None and columns.complete and columns.next_offset <= last and not columns.corrupt:
-        broken = CorruptRecord(
-            "the response lacks the bytes of acquired records",
-            hint="they are released, and delivered again",
-            topic=parked.topic,
-            partition=parked.place.partition,
-            offset=columns.next_offset,
-        )
+    columns, broken = _decoded(parked, max_decompressed_bytes)
     corrupt = (*columns.corrupt, broken) if broken is not None else columns.corrupt
     missing = UNREADABLE if corrupt else GAP
     ranges = merged(parked.ranges)
@@ -778,3 +755,30 @@ def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
         )
         for one in ranges
     ]
+
+
+def _decoded(parked: ParkedFetch, max_decompressed_bytes: int) -> tuple[RecordColumns, CorruptRecord | None]:
+    """The records up to the limit, and the error of bytes behind which no batch can be found."""
+    try:
+        columns = decode(
+            parked.records,
+            topic=parked.topic,
+            partition=parked.place.partition,
+            from_offset=min((one.first_offset for one in parked.ranges), default=0),
+            on_corrupt="skip_batch",
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+    except CorruptRecord as error:
+        if error.decoded is None:
+            raise
+        return error.decoded, error
+    last = max((one.last_offset for one in parked.ranges), default=-1)
+    if not columns.complete or columns.next_offset > last or columns.corrupt:
+        return columns, None
+    return columns, CorruptRecord(
+        "the response lacks the bytes of acquired records",
+        hint="they are released, and delivered again",
+        topic=parked.topic,
+        partition=parked.place.partition,
+        offset=columns.next_offset,
+    )
