@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kohort.producer.producer_core import ProducerCore
 
 ROWS_AT_ONCE: Final = 1 << 16  # rows that are partitioned together
-Record = tuple[bytes | None, bytes | None, Headers | None, int | None, int | None]
+RecordFields = tuple[bytes | None, bytes | None, Headers | None, int | None, int | None]
 
 
 def named_partitions(batches: Iterable[Rows], topic: str, partition: object) -> set[int]:
@@ -91,7 +91,7 @@ def _called(
     return memoryview(array("i", (otherwise if one is None else one for one in chosen)))
 
 
-def records_of(rows: Rows, partition: int | None) -> Iterator[Record]:
+def records_of(rows: Rows, partition: int | None) -> Iterator[RecordFields]:
     """Value, key, headers, partition and timestamp (ms) of each of some rows with headers."""
     assert rows.headers is not None
     keys = _column(rows, "key") if rows.keys is not None else repeat(None)

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 log = logger("kohort.producer")
 
+UnsealedBody = tuple[TopicPartition, ProducerId, int, Body | None]
+"""A batch of a request: its partition, its producer's id, its first sequence number, and its records."""
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 PRODUCE: Final = API["Produce"]
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
@@ -275,13 +277,11 @@ class Sender:
 
     def _request(self, node: int, group: list[SentBatch], now: float) -> UnsentRequest:
         context = self._context
-        codec, level = context.config.compression, context.config.compression_level
-        transactional_id = context.config.transactional_id
         view, records = context.metadata.view, 0
         most, least = self._transactions.limits("Produce")
         # A broker of another cluster may have the leader's address by now, and a topic of this name, but not its id.
         ids: dict[str, UUID] = {}
-        bodies: list[tuple[TopicPartition, ProducerId, int, Body | None]] = []
+        bodies: list[UnsealedBody] = []
         for one in group:
             topic, records = one.lane.partition.topic, records + one.batch.count
             sequence = one.batch.sequence if self.idempotent else -1
@@ -290,36 +290,37 @@ class Sender:
                 ids[topic] = view.topic_id(topic)
                 if not ids[topic].int:  # NO_TOPIC_ID
                     most = min(most or BEFORE_TOPIC_IDS, BEFORE_TOPIC_IDS)
-
-        def request(version: int) -> ProduceRequest:
-            if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
-                raise UnsupportedVersion(
-                    "the broker is too old for zstd",
-                    hint="another compression",
-                    api="Produce",
-                    version=version,
-                    least=FIRST_VERSION_OF_ZSTD,
-                )
-            # Runs on the driver's thread without the lock.
-            topics: dict[str, list[PartitionProduceData]] = {}
-            for (topic, partition), producer, sequence, body in bodies:
-                assert body is not None
-                pieces = sealed(
-                    body if body.codec or codec == "none" else compressed(body, codec, level),
-                    producer_id=producer.id,
-                    producer_epoch=producer.epoch,
-                    base_sequence=sequence,
-                    transactional=transactional_id is not None,
-                )
-                topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=pieces))
-            return self._produce_request(topics, ids)
-
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         context.sensors.request_records.add(records, now)
         sent = SentRequest(node, group, ids, now)
+        request = partial(self._sealed, bodies, ids)
         done, follow_up = partial(self.done, sent), partial(self.follow_up, sent)
         pending = PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, self._has_responses)
         return UnsentRequest(ConnectionPurpose.DATA, view.brokers[node].endpoint, pending)
+
+    def _sealed(self, bodies: list[UnsealedBody], ids: "Mapping[str, UUID]", version: int) -> ProduceRequest:
+        """The request with these batches. It is made on the driver's thread without the lock."""
+        codec, level = self._context.config.compression, self._context.config.compression_level
+        if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
+            raise UnsupportedVersion(
+                "the broker is too old for zstd",
+                hint="another compression",
+                api="Produce",
+                version=version,
+                least=FIRST_VERSION_OF_ZSTD,
+            )
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for (topic, partition), producer, sequence, body in bodies:
+            assert body is not None
+            pieces = sealed(
+                body if body.codec or codec == "none" else compressed(body, codec, level),
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                base_sequence=sequence,
+                transactional=self._context.config.transactional_id is not None,
+            )
+            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=pieces))
+        return self._produce_request(topics, ids)
 
     def _produce_request(
         self, topics: Mapping[str, list[PartitionProduceData]], ids: "Mapping[str, UUID]"
