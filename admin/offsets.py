@@ -27,7 +27,7 @@ from kohort.network.offset_requests import (
     stored_at_once,
 )
 from kohort.network.requests import Endpoint
-from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.protocol.errors import BrokerError, ErrorCode, is_retriable
 
 NEWEST: Final = -3
 """ListOffsets timestamp for the record with the latest timestamp (KIP-734)."""
@@ -109,7 +109,7 @@ def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[
             for partition, outcome in listed_offsets(response).items():
                 if not isinstance(outcome, ListFailure):
                     found[partition] = outcome
-                elif BrokerError(outcome.code).retriable:
+                elif is_retriable(outcome.code):
                     coming.add(partition)
         left = {one: left[one] for one in left if one in coming}
         if left and not driver.retry():

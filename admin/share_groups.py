@@ -24,7 +24,7 @@ from kohort.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from kohort.protocol.apis.share_group_describe import ShareGroupDescribeRequest
-from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.protocol.errors import BrokerError, ErrorCode, is_retriable
 
 SHARE: Final = "share"
 
@@ -114,7 +114,7 @@ def delete_share_offsets(driver: RequestDriver, group: str, topics: Iterable[str
 
 def _may_pass(code: int) -> bool:
     """True if the coordinator may have the state of the partition later: it reads the log's end from its leader."""
-    return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and BrokerError(code).retriable
+    return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_retriable(code)
 
 
 def _known(number: int) -> int | None:

@@ -4,14 +4,14 @@ from collections.abc import Container
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
-from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.protocol.errors import BrokerError, ErrorCode, is_retriable
 
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 
 
 def may_pass(code: int) -> bool:
     """True if a leader that refused to give the start or end of its log may give it later."""
-    return code == ErrorCode.UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
+    return code == ErrorCode.UNKNOWN_SERVER_ERROR or is_retriable(code)
 
 
 def topic_error(topic: str, code: int) -> KohortError:

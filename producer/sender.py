@@ -48,7 +48,7 @@ from kohort.protocol.apis.produce import (
     TopicProduceResponse,
 )
 from kohort.protocol.catalogue import API
-from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion, error_name, is_retriable
 from kohort.protocol.schema import first_version
 from kohort.protocol.wire import read_response
 
@@ -109,7 +109,7 @@ def verdict(code: int) -> BatchVerdict:
     known = VERDICTS.get(code)
     if known is not None:
         return known
-    return BatchVerdict.RETRY if BrokerError(code).retriable else BatchVerdict.REFUSED
+    return BatchVerdict.RETRY if is_retriable(code) else BatchVerdict.REFUSED
 
 
 class SentBatch(NamedTuple):
@@ -477,7 +477,7 @@ class Sender:
                 self._accumulator.settle(lane, batch)
                 lane.failing = lane.failing and lane.in_flight > 0
             case BatchVerdict.RETRY:
-                log.info("%s: %s, sending again", batch.partition, BrokerError(response.error_code).name)
+                log.info("%s: %s, sending again", batch.partition, error_name(response.error_code))
                 self._context.metadata.request_update()
                 self._again(sent, now)
             case BatchVerdict.BUMP_EPOCH:

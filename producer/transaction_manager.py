@@ -54,7 +54,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion, error_name, is_retriable
 from kohort.protocol.schema import first_version
 
 log = logger("kohort.producer")
@@ -332,7 +332,7 @@ class TransactionManager:
         if self.transactional_id is not None:
             self.failed(BrokerError(code, api="Produce", **lane.partition._asdict()))
         else:
-            log.warning("%s: %s, going on under a new epoch", lane.partition, BrokerError(code).name)
+            log.warning("%s: %s, going on under a new epoch", lane.partition, error_name(code))
             lane.rewrite = True
 
     def recount(self, lane: PartitionQueue) -> None:
@@ -506,7 +506,8 @@ class TransactionManager:
                 return
             if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in bad.values():
                 self._context.metadata.request_update()  # it shows a deleted topic
-            place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
+            # Of several codes, one that is not retriable decides, since a retry would fail again.
+            place, code = min(bad.items(), key=lambda one: is_retriable(one[1]))
             self._went_well("AddPartitionsToTxn", code, when, **place._asdict())
 
         return self._send("AddPartitionsToTxn", request, responded, now)
@@ -527,7 +528,7 @@ class TransactionManager:
                 for topic in response.topics
                 for one in topic.partitions
             }
-            code = min(filter(None, codes.values()), key=_mends_itself, default=0)
+            code = min(filter(None, codes.values()), key=is_retriable, default=0)  # as for partitions
             if code or order not in self._orders or not self._leaves_out("TxnOffsetCommit", part, codes.keys()):
                 self._offsets_committed(order, code, where, when)
 
@@ -590,7 +591,7 @@ class TransactionManager:
                 return  # dropped by an abort meanwhile
             why = "a topic of the offsets does not exist" if is_gone else "the group has gone on without this member"
             error = CommitFailed(
-                f"{why}: {BrokerError(code).name}",
+                f"{why}: {error_name(code)}",
                 hint="abort(), and poll the consumer before sending again",
                 group=group,
                 generation=order.group.generation,
@@ -743,16 +744,8 @@ class TransactionManager:
 
     def _fenced(self, code: int) -> ProducerFenced:
         late = "" if self.version.implicit else ", or the transaction took longer than transaction_timeout_ms"
-        why = f"a newer producer has this transactional id{late}: {BrokerError(code).name}"
+        why = f"a newer producer has this transactional id{late}: {error_name(code)}"
         return ProducerFenced(why, hint="stop this one", transactional_id=self.transactional_id)
-
-
-def _mends_itself(code: int) -> bool:
-    """True if the code is retriable.
-
-    Of several codes in a response, one that is not retriable decides, since a retry would fail again.
-    """
-    return BrokerError(code).retriable
 
 
 def _forbidden(error: KohortError) -> KohortError:

@@ -183,6 +183,11 @@ def error_name(code: int) -> str:
     return ERRORS[code].name if code in ERRORS else f"ERROR_{code}"
 
 
+def is_retriable(code: int) -> bool:
+    """Return True if the same request may succeed later, as far as the code is known."""
+    return code in ERRORS and ERRORS[code].retriable
+
+
 class UnsupportedVersion(KohortError):
     """An API, or a version of it, that the broker or kohort does not support. `api` and the versions give the place.
 
@@ -206,7 +211,7 @@ class BrokerError(KohortError):
         info = ERRORS.get(code)
         self.code = code
         self.name = error_name(code)
-        self.retriable = info is not None and info.retriable
+        self.retriable = is_retriable(code)
         text = f"{self.name} [{code}]" + (f": {cut(message)}" if message else "")
         super().__init__(text, hint=info.advice if info else None, **place)
         self.broker_message = message
