@@ -89,10 +89,11 @@ class Leaders:
 def _awaits_leader(one: Any) -> bool:
     """True if the partition has no leader and an election can provide one.
 
-    That is so if an in-sync replica runs, or if none is known. If all of them are down, the partition waits for a
-    broker, which may take hours.
+    That is so if an in-sync replica runs, or if no replica is known. If all of them are down, the partition waits for a
+    broker, which may take hours. With eligible leader replicas (KIP-966) no replica is in sync then.
     """
-    return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
+    candidates = one.isr_nodes or one.replica_nodes
+    return one.leader_id < 0 and (not candidates or not set(candidates) <= set(one.offline_replicas))
 
 
 def metadata(driver: RequestDriver, names: Iterable[str] | None, *, rights: bool = False) -> Any:
@@ -132,38 +133,47 @@ def describe_topics(driver: RequestDriver, topics: Iterable[str]) -> dict[str, T
 
 def describe_topic(driver: RequestDriver, topic: str) -> TopicDescription:
     """One topic with its own settings. Raises UnknownTopic, AuthorizationFailed."""
-    found = once_led(driver, topic)
+    found = once_made(driver, topic)
     while True:
         response = driver.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
         result = first_of(response.results, "DescribeConfigs", topic=topic)
         # The broker may not know a new topic yet.
-        if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry():
+        if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry(UNKNOWN_TOPIC_GRACE_S):
             break
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted meanwhile
         raise _topic_error(topic, result.error_code)
     own = {one.name: one.value for one in described_configs(result) if _is_own(one)}
+    if any(map(_awaits_leader, found.partitions)):
+        found = once_led(driver, topic)  # last, since it may take the rest of the call's time
     return _described(found, own)
 
 
 def once_led(driver: RequestDriver, topic: str) -> Any:
     """Metadata of one topic, with leaders. Raises UnknownTopic, AuthorizationFailed.
 
-    An unknown topic is retried for UNKNOWN_TOPIC_GRACE_S, since brokers learn of a new topic at different times.
     Leaders that are being elected are awaited within the call's time. After that the metadata is returned as it is.
+    """
+    found = once_made(driver, topic)
+    while any(map(_awaits_leader, found.partitions)) and driver.retry():
+        found = once_made(driver, topic)
+    return found
+
+
+def once_made(driver: RequestDriver, topic: str) -> Any:
+    """Metadata of one topic. Raises UnknownTopic, AuthorizationFailed.
+
+    An unknown topic is retried for UNKNOWN_TOPIC_GRACE_S, since brokers learn of a new topic at different times.
     """
     while True:
         found = first_of(metadata(driver, [topic]).topics, "Metadata", topic=topic)
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             again = driver.retry(UNKNOWN_TOPIC_GRACE_S)
-        elif found.error_code:
-            again = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and driver.retry()
         else:
-            again = any(map(_awaits_leader, found.partitions)) and driver.retry()
-        if again:
-            continue
-        if found.error_code:
+            again = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and driver.retry()
+        if not found.error_code:
+            return found
+        if not again:
             raise _topic_error(topic, found.error_code)
-        return found
 
 
 def _is_own(config: Any) -> bool:

@@ -10,17 +10,20 @@ from typer.testing import CliRunner
 from kohort import TopicPartition
 from kohort.admin import Admin
 from kohort.admin import topics as admin_topics
+from kohort.admin.describe_configs import TOPIC
 from kohort.cli.topic import app
 from kohort.common import KohortError
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.network.metadata import NO_TOPIC_ID
+from kohort.protocol.apis.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from kohort.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter
+from kohort.testing import FakeBroker, RealCluster
+from kohort.testing.fake_broker import Alter, Answer
+from tests.coordinator_client.consumer_helpers import wait_until
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("topic", 0)
@@ -107,10 +110,27 @@ def test_the_wait_ends_with_the_time_of_the_call() -> None:
         assert len(fake.calls_of("Metadata")) > 4  # it sent another request, in both
 
 
+def test_a_topic_is_described_without_a_leader_that_does_not_come_in_time() -> None:
+    settings = DescribeConfigsResult(resource_type=TOPIC, resource_name="topic", configs=())
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"DescribeConfigs": (1, 4)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin,
+    ):
+        admin.brokers()
+        fake.control("Metadata", of_the_topic(without_leader))
+        fake.control("DescribeConfigs", lambda _call: Answer(DescribeConfigsResponse(results=(settings,))))
+        assert [one.leader for one in admin.describe_topic("topic").partitions] == [-1]
+        assert len(fake.calls_of("Metadata")) > 3
+
+
 @pytest.mark.parametrize(
     "change",
     [
         pytest.param(lambda response: without_leader(response, isr_nodes=(7,), offline_replicas=(7,)), id="all down"),
+        pytest.param(
+            lambda response: without_leader(response, isr_nodes=(), replica_nodes=(6, 7), offline_replicas=(6, 7)),
+            id="all down, with eligible leader replicas",
+        ),
         pytest.param(as_topic_error(UNKNOWN), id="no such topic"),
     ],
 )
@@ -181,3 +201,19 @@ def test_a_topic_is_described_with_its_offsets_right_after_it_was_made(
             rows = json.loads(shown.stdout)["partitions"]
             assert [(one["first_offset"], one["end_offset"]) for one in rows] == [(0, 0)] * 20
             assert all(one["leader"] >= 0 for one in rows)
+
+
+@pytest.mark.broker
+def test_a_topic_whose_only_broker_is_down_is_described(cluster3: RealCluster, unique: Callable[[str], str]) -> None:
+    """With eligible leader replicas, a default of new clusters from 4.1 on, none of its replicas is in sync then."""
+    topic = unique("topic")
+    with Admin(cluster3.bootstrap, default_api_timeout_ms=20_000) as admin:
+        admin.create_topic(topic, partitions=1, replication_factor=1)
+        (partition,) = admin.describe_topic(topic).partitions
+        cluster3.nodes[partition.leader].kill()
+        try:
+            wait_until(lambda: admin.describe_topics([topic])[topic].partitions[0].leader == -1)  # type: ignore[union-attr]
+            assert [one.leader for one in admin.describe_topic(topic).partitions] == [-1]
+            assert admin.end_offsets([TopicPartition(topic, 0)]) == {}
+        finally:
+            cluster3.start()
