@@ -201,8 +201,9 @@ class Admin:
     ) -> list[offsets.OffsetChange]:
         """Commit offsets, limited to the range of the log, for a group without members.
 
-        Returns the changes, also with `dry_run`, which commits nothing. Raises GroupNotEmpty. More offsets than a
-        broker stores at once are committed in parts. If a part fails, earlier parts stay committed.
+        Returns the changes, also with `dry_run`, which commits nothing. Raises GroupNotEmpty, and KohortError for a
+        partition that does not exist. That takes 5 s, since brokers learn of a new topic at different times. More
+        offsets than a broker stores at once are committed in parts. If a part fails, earlier parts stay committed.
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
@@ -220,7 +221,8 @@ class Admin:
     def alter_share_offsets(self, group: str, to: Mapping[TopicPartition, int]) -> None:
         """Set start offsets of a share group without members, which is created if it does not exist.
 
-        Delivery counts start again. Raises GroupNotEmpty, and GroupMissing for a group of another type.
+        Delivery counts start again. Raises GroupNotEmpty, and GroupMissing for a group of another type. Raises
+        UnknownTopic after 5 s.
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", 0) for one, offset in given.items()}
@@ -253,7 +255,7 @@ class Admin:
         return topics.describe_topics(self._request_driver(), names_given(names, "names"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
-        """All current settings, by topic. Raises AuthorizationFailed."""
+        """All current settings, by topic. Raises AuthorizationFailed. An unknown topic is a BrokerError, after 5 s."""
         return cluster.configs(self._request_driver(), TOPIC, names_given(names, "names"))
 
     def create_topic(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kohort.admin.admin_core import AdminRequest
 from kohort.admin.describe_configs import BROKER, describe_configs, described_configs
 from kohort.admin.request_driver import RequestDriver, first_of
-from kohort.admin.topics import metadata
+from kohort.admin.topics import metadata, once_described
 from kohort.common.version import __version__
 from kohort.network.requests import Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
@@ -69,7 +69,7 @@ def broker_configs(
 def configs(driver: RequestDriver, kind: int, names: Iterable[str]) -> dict[str, Configs]:
     """All settings of each topic or group (`kind`: TOPIC or GROUP). Raises AuthorizationFailed."""
     wanted = sorted(set(names))
-    results = driver.one("DescribeConfigs", describe_configs(kind, wanted)).results if wanted else ()
+    results = once_described(driver, kind, wanted) if wanted else ()
     return {one.resource_name: _values(one) for one in results}
 
 

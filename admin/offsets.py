@@ -10,7 +10,7 @@ from kohort.admin.groups import GroupNotEmpty
 from kohort.admin.request_driver import RequestDriver
 from kohort.admin.topics import Leaders
 from kohort.common import KohortError, TopicPartition
-from kohort.network.error_mapping import offset_error
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, offset_error
 from kohort.network.errors import ConnectionFailed
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import (
@@ -27,6 +27,7 @@ from kohort.network.offset_requests import (
     stored_at_once,
 )
 from kohort.network.requests import Endpoint
+from kohort.protocol.apis.offset_commit import OffsetCommitResponse
 from kohort.protocol.errors import BrokerError, ErrorCode, is_retriable
 
 NEWEST: Final = -3
@@ -76,12 +77,14 @@ def committed(driver: RequestDriver, group: str) -> dict[TopicPartition, OffsetA
     return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
 
 
-def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+def listed(
+    driver: RequestDriver, wanted: Mapping[TopicPartition, int], *, grace_s: float = 0.0
+) -> dict[TopicPartition, ListedOffset]:
     """Offsets by timestamp (ms, EARLIEST, LATEST or NEWEST), of the first record not older.
 
     The offset is -1 if there is no such record. Retries within the call's time while a leader is elected, cannot be
     reached, or does not know yet that it leads. Partitions are missing if they do not exist, have no in-sync replica to
-    lead them, or have a permanent error.
+    lead them, or have a permanent error. For `grace_s` after the call's start, those that do not exist are retried too.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     left = dict(wanted)
@@ -111,9 +114,9 @@ def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[
                     found[partition] = outcome
                 elif is_retriable(outcome.code):
                     coming.add(partition)
-        left = {one: left[one] for one in left if one in coming}
-        if left and not driver.retry():
+        if not (driver.retry() if coming else leaders.unknown and driver.retry(grace_s)):
             break
+        left = {one: left[one] for one in left if one in coming or one in leaders.unknown}
     return found
 
 
@@ -132,7 +135,8 @@ def reset(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int], *
 
     Raises GroupNotEmpty, and KohortError for a partition that does not exist.
     """
-    first, last = (listed(driver, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
+    # Brokers learn of a new topic at different times.
+    first, last = (listed(driver, dict.fromkeys(to, end), grace_s=UNKNOWN_TOPIC_GRACE_S) for end in (EARLIEST, LATEST))
     if missing := to.keys() - (first.keys() & last.keys()):
         one = min(missing)
         raise KohortError("no such partition, or no leader", **one._asdict())
@@ -151,22 +155,25 @@ def store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, in
 
 def _store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     request = commit_request(ConsumerGroupMetadata(group), offsets)
-    response = driver.of_coordinator(
-        group,
-        "OffsetCommit",
-        request,
-        codes=lambda found: [one.error_code for topic in found.topics for one in topic.partitions],
-        at_most=BEFORE_TOPIC_IDS,
+
+    def codes(found: OffsetCommitResponse) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in found.topics
+            for one in topic.partitions
+        }
+
+    def values(found: OffsetCommitResponse) -> list[int]:
+        return list(codes(found).values())
+
+    response = driver.once_known(
+        lambda: driver.of_coordinator(group, "OffsetCommit", request, codes=values, at_most=BEFORE_TOPIC_IDS), values
     )
-    codes = {
-        TopicPartition(topic.name, one.partition_index): one.error_code
-        for topic in response.topics
-        for one in topic.partitions
-    }
-    if left_out := offsets.keys() - codes.keys():
+    stored = codes(response)
+    if left_out := offsets.keys() - stored.keys():
         place = min(left_out)._asdict()
         raise KohortError("the OffsetCommit response lacks a partition", api="OffsetCommit", group=group, **place)
-    for partition, code in codes.items():
+    for partition, code in stored.items():
         if code in MEMBERS_THERE:
             raise GroupNotEmpty(
                 "the group has members, which alone may commit its offsets", hint="stop the members", group=group

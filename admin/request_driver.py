@@ -3,7 +3,7 @@
 It uses the consumers' driver, without a group. The driver runs an `AdminCore`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -11,6 +11,7 @@ from kohort.admin.admin_core import READS, AdminCore, AdminRequest
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH
 from kohort.network.client_handle import ClientHandle
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S
 from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.metadata import WITHOUT_TOPICS
 from kohort.network.network_client import Driver
@@ -149,6 +150,17 @@ class RequestDriver:
             requested = {node: one for node, one in requested.items() if code(responses[node]) in COORDINATOR_RETRIABLE}
             if not requested or not self.retry():
                 return list(responses.values())
+
+    def once_known(self, send: Callable[[], T], codes: Callable[[T], Iterable[int]]) -> T:
+        """The response of `send`, which is repeated for UNKNOWN_TOPIC_GRACE_S while it has UNKNOWN_TOPIC_OR_PARTITION.
+
+        Brokers learn of a new topic at different times.
+        """
+        while True:
+            response = send()
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in codes(response)
+            if not unknown or not self.retry(UNKNOWN_TOPIC_GRACE_S):
+                return response
 
     def retry(self, within_s: float = inf) -> bool:
         """Delay the next request by a backoff.

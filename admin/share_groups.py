@@ -88,7 +88,10 @@ def alter_share_offsets(driver: RequestDriver, group: str, to: Mapping[TopicPart
             for topic, partitions in by_topic.items()
         ),
     )
-    response = driver.of_coordinator(group, "AlterShareGroupOffsets", request, codes=_code)
+    response = driver.once_known(
+        lambda: driver.of_coordinator(group, "AlterShareGroupOffsets", request, codes=_code),
+        lambda found: [one.error_code for topic in found.responses for one in topic.partitions],
+    )
     if response.error_code:
         raise group_failure(response.error_code, group, "AlterShareGroupOffsets")
     for topic in response.responses:

@@ -1,6 +1,6 @@
 """Lists, describes, creates and deletes topics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
@@ -21,6 +21,7 @@ from kohort.protocol.apis.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kohort.protocol.apis.describe_configs import DescribeConfigsResult
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.schema import first_version
@@ -58,17 +59,15 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The leaders of partitions. `coming`: partitions with a running election."""
+    """The leaders of partitions. `coming`: partitions with a running election. `unknown`: those the broker lacks."""
 
     of: Mapping[TopicPartition, Endpoint]
     coming: frozenset[TopicPartition]
+    unknown: frozenset[TopicPartition]
 
     @classmethod
     def requested(cls, driver: RequestDriver, partitions: Iterable[TopicPartition]) -> Self:
-        """The leaders in current metadata.
-
-        A partition that does not exist is in neither field.
-        """
+        """The leaders in current metadata."""
         wanted = frozenset(partitions)
         response = metadata(driver, sorted({one.topic for one in wanted}))
         brokers = endpoints(response)
@@ -80,9 +79,11 @@ class Leaders:
             for each in one.partitions
         }
         made = {one.name for one in topics if one.error_code == ErrorCode.LEADER_NOT_AVAILABLE}  # no partitions so far
+        lacking = {one.name for one in topics if one.error_code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
         return cls(
             {one: brokers[each.leader_id] for one, each in states.items() if each.leader_id in brokers},
             frozenset(one for one in wanted if one.topic in made or (one in states and _awaits_leader(states[one]))),
+            frozenset(one for one in wanted if one.topic in lacking and one not in states),
         )
 
 
@@ -134,18 +135,22 @@ def describe_topics(driver: RequestDriver, topics: Iterable[str]) -> dict[str, T
 def describe_topic(driver: RequestDriver, topic: str) -> TopicDescription:
     """One topic with its own settings. Raises UnknownTopic, AuthorizationFailed."""
     found = once_made(driver, topic)
-    while True:
-        response = driver.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
-        result = first_of(response.results, "DescribeConfigs", topic=topic)
-        # The broker may not know a new topic yet.
-        if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry(UNKNOWN_TOPIC_GRACE_S):
-            break
+    result = first_of(once_described(driver, TOPIC, [topic]), "DescribeConfigs", topic=topic)
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted meanwhile
         raise _topic_error(topic, result.error_code)
     own = {one.name: one.value for one in described_configs(result) if _is_own(one)}
     if any(map(_awaits_leader, found.partitions)):
         found = once_led(driver, topic)  # last, since it may take the rest of the call's time
     return _described(found, own)
+
+
+def once_described(driver: RequestDriver, kind: int, names: Iterable[str]) -> Sequence[DescribeConfigsResult]:
+    """All settings of topics or groups (`kind`: TOPIC or GROUP), with the error of each."""
+    request = describe_configs(kind, names)
+    results: Sequence[DescribeConfigsResult] = driver.once_known(
+        lambda: driver.one("DescribeConfigs", request).results, lambda found: [one.error_code for one in found]
+    )
+    return results
 
 
 def once_led(driver: RequestDriver, topic: str) -> Any:

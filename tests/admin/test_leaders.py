@@ -101,6 +101,50 @@ def test_a_topic_is_described_once_its_leaders_are_there(change: Change) -> None
         assert [one.leader_id for one in admin_topics.once_led(admin._request_driver(), "topic").partitions] == [1, 1]
 
 
+def unknown_to_coordinator(_call: Any) -> Alter:
+    def change(topics: Any) -> Any:
+        return tuple(
+            topic._replace(partitions=tuple(one._replace(error_code=UNKNOWN) for one in topic.partitions))
+            for topic in topics
+        )
+
+    return Alter(
+        lambda response: response._replace(
+            **{name: change(getattr(response, name)) for name in ("topics", "responses") if hasattr(response, name)}
+        )
+    )
+
+
+def settings_of_topic(code: int = 0) -> Answer:
+    result = DescribeConfigsResult(error_code=code, resource_type=TOPIC, resource_name="topic", configs=())
+    return Answer(DescribeConfigsResponse(results=(result,)))
+
+
+@pytest.mark.parametrize(
+    ("api", "control", "call"),
+    [
+        ("Metadata", of_the_topic(as_topic_error(UNKNOWN)), lambda admin: admin.reset_offsets("group", {P0: 0})),
+        ("OffsetCommit", unknown_to_coordinator, lambda admin: admin.reset_offsets("group", {P0: 0})),
+        ("AlterShareGroupOffsets", unknown_to_coordinator, lambda admin: admin.alter_share_offsets("jobs", {P0: 0})),
+        ("DescribeConfigs", lambda _call: settings_of_topic(UNKNOWN), lambda admin: admin.topic_configs(["topic"])),
+        ("DescribeConfigs", lambda _call: settings_of_topic(UNKNOWN), lambda admin: admin.describe_topic("topic")),
+    ],
+)
+def test_a_topic_that_a_broker_does_not_know_yet_is_requested_again(
+    api: str, control: Callable[[Any], Alter | Answer | None], call: Callable[[Admin], object]
+) -> None:
+    """Of three brokers, the others learn of a new topic some milliseconds after the first."""
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"DescribeConfigs": (1, 4)}) as fake,
+        Admin(fake.bootstrap) as admin,
+    ):
+        admin.brokers()
+        refused = fake.control(api, control, times=2)
+        fake.control("DescribeConfigs", lambda _call: settings_of_topic())
+        call(admin)
+        assert refused.calls == 2
+
+
 def test_the_wait_ends_with_the_time_of_the_call() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=2000) as admin:
         admin.brokers()
@@ -111,14 +155,13 @@ def test_the_wait_ends_with_the_time_of_the_call() -> None:
 
 
 def test_a_topic_is_described_without_a_leader_that_does_not_come_in_time() -> None:
-    settings = DescribeConfigsResult(resource_type=TOPIC, resource_name="topic", configs=())
     with (
         FakeBroker(topics={"topic": 1}, versions={"DescribeConfigs": (1, 4)}) as fake,
         Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin,
     ):
         admin.brokers()
         fake.control("Metadata", of_the_topic(without_leader))
-        fake.control("DescribeConfigs", lambda _call: Answer(DescribeConfigsResponse(results=(settings,))))
+        fake.control("DescribeConfigs", lambda _call: settings_of_topic())
         assert [one.leader for one in admin.describe_topic("topic").partitions] == [-1]
         assert len(fake.calls_of("Metadata")) > 3
 
