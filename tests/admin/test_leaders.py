@@ -247,6 +247,21 @@ def test_a_topic_is_described_with_its_offsets_right_after_it_was_made(
 
 
 @pytest.mark.broker
+def test_a_topic_that_was_just_made_has_offsets_and_settings_on_each_broker(
+    cluster3: RealCluster, unique: Callable[[str], str]
+) -> None:
+    with Admin(cluster3.bootstrap) as admin:
+        for _ in range(10):
+            topic, other = unique("topic"), unique("topic")
+            admin.create_topic(topic, partitions=3, replication_factor=3)
+            (change,) = admin.reset_offsets(topic, {TopicPartition(topic, 0): 0})
+            assert change.after == 0
+            admin.create_topic(other, configs={"retention.ms": "7000"})
+            assert admin.topic_configs([other])[other]["retention.ms"] == "7000"
+            admin.delete_topics(topic, other)
+
+
+@pytest.mark.broker
 def test_a_topic_whose_only_broker_is_down_is_described(cluster3: RealCluster, unique: Callable[[str], str]) -> None:
     """With eligible leader replicas, a default of new clusters from 4.1 on, none of its replicas is in sync then."""
     topic = unique("topic")
