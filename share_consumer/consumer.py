@@ -111,8 +111,9 @@ class ShareConsumer(ShareConsumerBase):
     def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest. Safe to call again. If a signal handler has raised in it, all
-        other calls raise ShareConsumerClosed, and another `close` completes it.
+        It ends after `timeout_s` seconds at the latest. It leaves without what it has had no time for. Safe to call
+        again. If a signal handler has raised in it, all other calls raise ShareConsumerClosed, and another `close`
+        completes it.
         """
         timeout_s = seconds_given(timeout_s)
         driver = self._driver
