@@ -142,7 +142,7 @@ def test_a_revoked_partition_is_forgotten_once_its_offset_is_returned() -> None:
     source.add([columns("--"), columns("-", partition=1)])
     for job in started(source):
         source.done(job)
-    assert RunHooks(source).done_of(frozenset({P0}), None, 0.0) == {P0: 2}
+    assert RunHooks(source, None, 0.0).done_of(frozenset({P0})) == {P0: 2}
     assert source.due() == {P1: 1}
     source.add([columns("-", start=5)])
     assert source.due() == {P0: 5, P1: 1}
