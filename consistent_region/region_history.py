@@ -21,11 +21,11 @@ _HOOKS: Final[dict[type, Kind]] = {
     ev.PartitionsLost: "lost",
 }
 _RESETS: Final[dict[type, str]] = {
-    ev.Registered: "this member has a past in the region",
     ev.RegionSubscribed: "this member has a past in the region",
     ev.PartitionsRevoked: "partitions moved after records were read",
     ev.PartitionsLost: "the group went on without this member",
     ev.PartitionsAssigned: "partitions came that have no start",
+    ev.StateTaken: "partitions came that have no start",
     ev.RegionCommitSettled: "a commit to the group failed",
 }
 
@@ -83,7 +83,8 @@ class RegionHistory:
     def _change(self, state: RegionState, event: ev.Event | None) -> tuple[Kind, str]:
         match state:
             case RegionState.CR_RESET_PENDING:
-                return "reset_wanted", _RESETS.get(type(event), "the region went back")
+                known = event.reason if isinstance(event, ev.Dispossessed) else _RESETS.get(type(event))
+                return "reset_wanted", known or "the region went back"
             case RegionState.RESET_COMPLETE:
                 return "went_back", ""
             case _:

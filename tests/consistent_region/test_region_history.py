@@ -4,6 +4,7 @@ import pytest
 
 from kohort import KohortError, TopicPartition
 from kohort.consistent_region import events as ev
+from kohort.consistent_region.checkpoint_barrier import MembershipView
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region_history import KEPT_MOMENTS, HistoryEntry, RegionHistory
 from kohort.consistent_region.states import RegionState
@@ -11,7 +12,7 @@ from kohort.consistent_region.store import MemoryStore
 from kohort.coordinator_client.hooks import Assigned
 from kohort.network.group_types import OffsetAndMetadata
 from tests.consistent_region.region_hand import CAUSE, Hand
-from tests.consistent_region.region_rig import P0, P1, Rig, recs
+from tests.consistent_region.region_rig import P0, P1, P2, Rig, recs
 
 
 class Watched(Rig):
@@ -68,6 +69,20 @@ def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() 
         "the group went on without this member",
     ]
     assert [one.at_s for one in rig.received] == sorted(one.at_s for one in rig.received)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (ev.StateTaken(frozenset({P0, P1, P2}), 6, {}, MembershipView(0, None, None, 0.0)), "have no start"),
+        (ev.Dispossessed("another member has started the task"), "another member has started"),
+    ],
+)
+def test_a_member_that_goes_back_alone_gives_its_own_reason(event: ev.Event, reason: str) -> None:
+    rig = Watched()
+    rig.reading(*recs(P0, 0))
+    rig.step(event)
+    assert reason in rig.received[-1].text
 
 
 def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
