@@ -37,7 +37,6 @@ class GroupStreamReader(StreamBase):
         super().__init__(options, schema, clock)
         self._member: SparkGroupMember | None = None
         self._end_of_planner = EndOfPlanner()
-        self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
 
     def initialOffset(self) -> LoggedBatch:
@@ -97,9 +96,7 @@ class GroupStreamReader(StreamBase):
             self._member.close()
             self._member = None
         self._end_of_planner.ends()
-        if self._metadata_consumer is not None:
-            self._metadata_consumer.close()
-            self._metadata_consumer = None
+        super().stop()
 
     def _missing(self, topics: frozenset[str]) -> frozenset[str]:
         there = self._consumer().topics().keys() if len(topics) > 1 else frozenset[str]()

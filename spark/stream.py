@@ -51,6 +51,7 @@ class StreamBase(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow): 
             options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms / 1000
         )
         self._latest: Offsets = {}
+        self._target: Offsets | None = None  # the end of an available-now run
         self._metadata_consumer: Consumer | None = None
         self._topic_ids: dict[str, int] = {}
 
@@ -63,6 +64,11 @@ class StreamBase(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def reportLatestOffset(self) -> Logged | None:
         """The ends of the logs at the last batch, for the progress only. A member has those of its own partitions."""
         return logged(self._latest) if self._latest else None
+
+    def stop(self) -> None:
+        if self._metadata_consumer is not None:
+            self._metadata_consumer.close()
+            self._metadata_consumer = None
 
     def _paced(self, before: Mapping[TopicPartition, int], ends: Offsets, limit: Any, *, hurry: bool) -> Offsets:
         if ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable):
@@ -106,7 +112,6 @@ class StreamReader(StreamBase):
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
-        self._target: Offsets | None = None
         self._reached: Offsets | None = None
         self._committed: Offsets | None = None
         self._there: frozenset[TopicPartition] | None = None
@@ -187,11 +192,6 @@ class StreamReader(StreamBase):
 
     def commit(self, end: Logged) -> None:
         self._commit_to_group(unlogged(end))
-
-    def stop(self) -> None:
-        if self._metadata_consumer is not None:
-            self._metadata_consumer.close()
-            self._metadata_consumer = None
 
     def _commit_to_group(self, offsets: Offsets) -> None:
         # A commit for a deleted topic would be retried until its deadline.
