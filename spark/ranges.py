@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import SupportsIndex
 
@@ -25,13 +25,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
-            raise PlanError(
-                "a range must not start below 0 or stop before its start",
-                topic=self.topic,
-                partition=self.partition,
-                start=self.start,
-                stop=self.stop,
-            )
+            raise PlanError("a range must not start below 0 or stop before its start", **asdict(self))
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +144,7 @@ def _ending_early(
         raise OperationTimeout(
             "no response to ListOffsets while a range is read",
             hint="run the task again; it reads the same records",
-            topic=one.topic,
-            partition=one.partition,
-            start=one.start,
-            stop=one.stop,
+            **asdict(one),
         ) from error
 
 
@@ -155,8 +153,5 @@ def _lost(wanted: OffsetRange, position: int, why: str) -> DataLossError:
         "COULD_NOT_READ_OFFSET_RANGE",
         f"planned records are not in the log: {why}",
         hint="causes are retention, a deleted topic or a truncated log; plan again, or allow the loss",
-        topic=wanted.topic,
-        partition=wanted.partition,
-        start=position,
-        stop=wanted.stop,
+        **asdict(wanted) | {"start": position},
     )
