@@ -30,7 +30,11 @@ def lent(settings: Mapping[str, Any]) -> "Iterator[Consumer]":
     except BaseException:
         consumer.close()
         raise
-    _give_back(settings, consumer)
+    with _door:
+        _idle.append((settings, consumer))
+        surplus = _idle.pop(0)[1] if len(_idle) > MOST_IDLE else None
+    if surplus is not None:
+        surplus.close()
 
 
 def _taken(settings: Mapping[str, Any]) -> "Consumer":
@@ -41,14 +45,6 @@ def _taken(settings: Mapping[str, Any]) -> "Consumer":
             if kept_for == settings:
                 return _idle.pop(number)[1]
     return Consumer(**settings)
-
-
-def _give_back(settings: Mapping[str, Any], consumer: "Consumer") -> None:
-    with _door:
-        _idle.append((settings, consumer))
-        surplus = _idle.pop(0)[1] if len(_idle) > MOST_IDLE else None
-    if surplus is not None:
-        surplus.close()
 
 
 def _forget() -> None:

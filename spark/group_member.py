@@ -144,7 +144,7 @@ class SparkGroupMember(RebalanceHooks):
             for held in self._batch_of.values():
                 if held.is_foreign:  # commit it as a stream's, so that a restart passes this batch once it is finished
                     held.committed, held.is_foreign = None, False
-                    self._wake()
+                    self._consumer.wakeup()
             return self._batch
 
     def finish(self, timeout_s: float) -> None:
@@ -160,7 +160,7 @@ class SparkGroupMember(RebalanceHooks):
                 self._batch = None
                 self._batch_of = {}
                 self._changed.notify_all()
-                self._wake()
+                self._consumer.wakeup()
             while self._dirty() or not self._hook_commit_settled():
                 self._raise()
                 if time.monotonic() >= until:
@@ -183,7 +183,7 @@ class SparkGroupMember(RebalanceHooks):
             self._stopping = True
             self._batch, self._batch_of = None, {}
             self._changed.notify_all()
-        self._wake()
+        self._consumer.wakeup()
         self._thread.join(CLOSE_S)
 
     def _raise(self) -> None:
@@ -199,9 +199,6 @@ class SparkGroupMember(RebalanceHooks):
         if since is not None and any(entry.at >= since for entry in self._consumer.commit_log()):
             self._hook_commit_since = None
         return self._hook_commit_since is None
-
-    def _wake(self) -> None:
-        self._consumer.wakeup()
 
     # --- the member's thread
 

@@ -122,7 +122,8 @@ class SourceOptions:
         _refuse_unknown(given, streaming)
         _as_member(given)
         _refuse_pace(given)
-        config = _config(given)
+        group = {"group.id": given["group"]} if "group" in given else {}
+        config = ConsumerConfig.from_kafka(kafka_settings(given) | group)
         topics, partitions, pattern = _what(given)
         return cls(
             bootstrap=",".join(config.bootstrap),
@@ -226,11 +227,6 @@ def _as_member(given: Mapping[str, str]) -> None:
             hint="use startingTimestamp for partitions without a commit",
             option="startingOffsetsByTimestamp",
         )
-
-
-def _config(given: Mapping[str, str]) -> ConsumerConfig:
-    group = {"group.id": given["group"]} if "group" in given else {}
-    return ConsumerConfig.from_kafka(kafka_settings(given) | group)
 
 
 def _settings(config: ConsumerConfig) -> dict[str, Any]:

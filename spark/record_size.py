@@ -39,7 +39,8 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
         for at in range(0, len(places), SAMPLES_AT_ONCE):
             some = {place: wanted[place] for place in places[at : at + SAMPLES_AT_ONCE]}
             late += _sampled(consumer, some, found, deadline)
-    return found | _by_topic(late, found)
+    sizes = grouped((place.topic, size) for place, size in found.items())
+    return found | {place: fmean(sizes[place.topic]) for place in late if place.topic in sizes}
 
 
 def _longest_first(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -68,11 +69,6 @@ def _sampled(
         for place in [one for one, (_, stop) in waiting.items() if consumer.position(one) >= stop]:
             del waiting[place]
     return waiting
-
-
-def _by_topic(places: Iterable[TopicPartition], known: Mapping[TopicPartition, float]) -> dict[TopicPartition, float]:
-    sizes = grouped((place.topic, size) for place, size in known.items())
-    return {place: fmean(sizes[place.topic]) for place in places if place.topic in sizes}
 
 
 def most_offsets(

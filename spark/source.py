@@ -149,7 +149,19 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         """The reader of a stream. Raises OptionError."""
         options = SourceOptions.of(dict(self.options), streaming=True)
         _refuse_other(schema, self.schema())
-        return stream_reader(options, schema)
+        from kohort.spark.stream import ReadAllAvailable, StreamReader
+
+        if options.member_of is None:
+            return StreamReader(options, schema)
+        if ReadAllAvailable is None:
+            raise OptionError(
+                "group needs PySpark 4.2 or newer",
+                hint="use kafka.group.id to commit the stream's offsets for a group on any version",
+                option="group",
+            )
+        from kohort.spark.group_stream import GroupStreamReader
+
+        return GroupStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch. Raises OptionError."""
@@ -178,23 +190,6 @@ class PushingSource(KohortSource):
     """The source with filter pushdown. Spark refuses such a reader if the session's setting is off."""
 
     _reader = PushingReader
-
-
-def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
-    """The driver's side of a stream, with or without a group."""
-    from kohort.spark.stream import ReadAllAvailable, StreamReader
-
-    if options.member_of is None:
-        return StreamReader(options, schema)
-    if ReadAllAvailable is None:
-        raise OptionError(
-            "group needs PySpark 4.2 or newer",
-            hint="use kafka.group.id to commit the stream's offsets for a group on any version",
-            option="group",
-        )
-    from kohort.spark.group_stream import GroupStreamReader
-
-    return GroupStreamReader(options, schema)
 
 
 def _refuse_other(schema: StructType, wanted: StructType) -> None:
