@@ -31,7 +31,12 @@ JOIN_S = 60.0
 
 
 class GroupStreamReader(StreamBase):
-    """The driver's side of a stream that is a group member."""
+    """The driver's side of a stream that is a group member. It commits a batch before it plans the next one.
+
+    Spark's own `commit` does nothing.
+    """
+
+    _rewound_hint = "the topic was created again or truncated; reset the group's offsets"
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
@@ -87,9 +92,6 @@ class GroupStreamReader(StreamBase):
     def partitions(self, start: LoggedBatch, end: LoggedBatch) -> Sequence[InputPartition]:
         return self._pieces(unlogged_batch(end).ranges)
 
-    def commit(self, end: LoggedBatch) -> None:
-        """Do nothing. A batch is committed before the next one is planned."""
-
     def stop(self) -> None:
         self._end_of_planner.does_nothing()
         if self._member is not None:
@@ -115,16 +117,8 @@ class GroupStreamReader(StreamBase):
         for topic in {place.topic for place in known} - self._topic_ids.keys():  # assigned since the trigger began
             self._topic_ids[topic] = self._consumer().topic_id(topic).int
         self._latest = dict(known)
-        lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
-        for place, end in lost.items():
-            if not self._options.skip_lost:
-                raise data_loss(
-                    "PARTITION_OFFSET_CHANGED",
-                    f"the log ends at {end}, below the group's position",
-                    hint="the topic was created again or truncated; reset the group's offsets",
-                    **place._asdict(),
-                    offset=positions[place],
-                )
+        self._check(positions, known)
+        lost = {place: end for place, end in known.items() if end < positions[place]}
         if self._target is not None:
             known = {place: min(end, self._target.get(place, 0)) for place, end in known.items()}
         ends = {place: max(end, positions[place]) for place, end in known.items()}

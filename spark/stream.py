@@ -39,10 +39,13 @@ log = logger(__name__)
 COMMIT_S = 5.0  # the longest delay of a batch by an unreachable group coordinator
 LOOKS, LOOK_S = 10, 0.5  # for partitions that a broker may not have learned of yet
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many offsets
+_ALLOW = "the topic was deleted, created again or truncated; start from another checkpoint, or set failOnDataLoss=false"
 
 
 class StreamBase(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
     """Limits and reading of streams with and without a group. `clock` gives seconds since any point in time."""
+
+    _rewound_hint = _ALLOW
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema)
@@ -99,6 +102,17 @@ class StreamBase(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if not self._options.skip_lost or left == places:
                 raise
             return self._of_existing(request, left)
+
+    def _check(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        for place, end in sorted(ends.items()):
+            if end < before[place] and not self._options.skip_lost:
+                raise data_loss(
+                    "PARTITION_OFFSET_CHANGED",
+                    f"the log ends at {end}, below the position of the stream",
+                    hint=self._rewound_hint,
+                    **place._asdict(),
+                    offset=before[place],
+                )
 
     def _pieces(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         least, most = self._options.min_partitions, self._options.max_records_per_partition
@@ -298,17 +312,6 @@ class StreamReader(StreamBase):
                 )
         return begin
 
-    def _check(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        for place, end in sorted(ends.items()):
-            if end < before[place] and not self._options.skip_lost:
-                raise data_loss(
-                    "PARTITION_OFFSET_CHANGED",
-                    f"the log ends at {end}, below the position of the stream",
-                    hint=_ALLOW,
-                    **place._asdict(),
-                    offset=before[place],
-                )
-
 
 def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
     if is_of_group(offset):
@@ -318,6 +321,3 @@ def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
             hint="set group, or use a new checkpoint",
         )
     return unlogged(offset)
-
-
-_ALLOW = "the topic was deleted, created again or truncated; start from another checkpoint, or set failOnDataLoss=false"
