@@ -62,7 +62,10 @@ class GroupStreamReader(StreamBase):
             self._member = SparkGroupMember(self._options, before)
         topics = self._member.topics
         missing = self._missing(topics)
+        known = self._topic_ids
         again = self._created_again(topics - missing)
+        if self._member.rebalancing:  # the topics of revoked partitions may come back
+            self._topic_ids = known | self._topic_ids
         self._gone = missing | again
         self._member.forget(missing, again)
         self._member.finish(JOIN_S)  # Spark plans a batch after the earlier ones are done

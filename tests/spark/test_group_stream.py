@@ -513,6 +513,38 @@ def test_a_topic_that_is_created_again_under_the_first_batch_is_a_loss(group: st
             one.stream.stop()
 
 
+@pytest.mark.proves("B-39")
+def test_a_topic_that_is_created_again_in_a_rebalance_is_a_loss(group: str) -> None:
+    with FakeBroker(topics={"t": 2}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        given = there | {"startingOffsets": "earliest", "kafka.heartbeat.interval.ms": "100"}
+        options = SourceOptions.of(given, streaming=True)
+        fake.produce("t", 0, [(None, b"old")] * 3)
+        one = App(options)
+        try:
+            one.execute(one.plan())
+            held = Hold()
+            control = fake.control("SyncGroup", lambda _call: held)
+            other = SparkGroupMember(options)
+            try:
+                until = time.monotonic() + 60
+                while not held.reached.is_set():  # each trigger finishes a batch, which the rebalance may wait for
+                    assert time.monotonic() < until
+                    one.step()
+                one.step()  # no partition is owned
+                fake.delete_topic("t")
+                fake.create_topic("t", 2)
+                fake.produce("t", 0, [(None, b"new")] * 5)
+                control.remove()
+                held.release()
+                with pytest.raises(DataLossError, match=r"was deleted \(topic=t\)"):
+                    one.plan()
+            finally:
+                other.close()
+        finally:
+            one.stream.stop()
+
+
 @pytest.mark.proves("S-01")
 @pytest.mark.parametrize("another", [False, True], ids=["topic created again", "group"])
 def test_equal_ranges_of_another_topic_or_group_are_a_new_batch(group: str, another: bool) -> None:
