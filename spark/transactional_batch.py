@@ -197,7 +197,7 @@ class WriteOnce:
         if committed.metadata != str(records):
             raise PlanError(
                 f"a repeated batch has {records} records, and {committed.metadata} are committed",
-                hint="Spark cut the batch in another way; restore the options that cut ranges",
+                hint="Spark cut the batch in another way; restore the options that cut ranges, and the cores",
                 batch=self.batch_id,
                 partition=partition,
             )
