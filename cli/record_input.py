@@ -175,8 +175,7 @@ def parquet_tables(file: BinaryIO, rows_at_once: int) -> "tuple[Iterator[pa.Reco
         found = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise KohortError(f"not a Parquet file: {error}", hint="standard input takes lines and Arrow streams") from None
-    names = _columns(found.schema_arrow.names)
-    return found.iter_batches(rows_at_once, columns=names), found.metadata.num_rows
+    return found.iter_batches(rows_at_once, columns=_columns(found.schema_arrow.names)), found.metadata.num_rows
 
 
 def arrow_tables(file: BinaryIO, rows_at_once: int) -> "Iterator[pa.RecordBatch]":

@@ -237,8 +237,7 @@ class BrokerUnderTest:
             await self._idle.pop().close()
 
     async def _look_up(self, group: str) -> tuple[int, int]:
-        version = self.version("FindCoordinator", at_most=3)
-        if version < 0:
+        if self.version("FindCoordinator", at_most=3) < 0:
             response = await self.request("FindCoordinator", {"key_type": 0, "coordinator_keys": (group,)})
             return response.coordinators[0].error_code, response.coordinators[0].node_id
         response = await self.request("FindCoordinator", {"key": group}, at_most=3)
@@ -264,8 +263,7 @@ class BrokerUnderTest:
             if code not in _NOT_YET or loop.time() > deadline:
                 break
             await asyncio.sleep(0.1)
-        version = self.version("OffsetFetch", at_most=7)
-        if version < 0:
+        if self.version("OffsetFetch", at_most=7) < 0:
             return
         for index in range(WARM_GROUPS):
             group = f"{self.prefix}-warm-{index}"

@@ -271,8 +271,7 @@ class CheckContext:
         """Check that the response has not arrived yet."""
         done, _ = await asyncio.wait({task}, timeout=PARKED_FOR_S)
         if done:
-            response = task.exception() or task.result()
-            raise Failed(what, f"no response within {PARKED_FOR_S:g} s", response)
+            raise Failed(what, f"no response within {PARKED_FOR_S:g} s", task.exception() or task.result())
 
     def not_applicable(self, reason: str) -> NoReturn:
         """End the check: it does not apply to this broker."""

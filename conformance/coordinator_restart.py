@@ -79,8 +79,7 @@ async def _describe(scene: CheckContext, member: CheckMember) -> int:
 
 
 async def _delete(scene: CheckContext, member: CheckMember) -> int:
-    response = await scene.send("DeleteGroups", groups_names=(member.group,))
-    return int(response.results[0].error_code)
+    return int((await scene.send("DeleteGroups", groups_names=(member.group,))).results[0].error_code)
 
 
 # The error code of each request about a Stable group after the restart. Requests that could change the group
@@ -309,8 +308,7 @@ async def fails_over(scene: CheckContext) -> None:
         await _same_as_before(scene, member)
     finally:
         await operator.start(old)
-    new = await target.coordinator(member.group)
-    if new == old:
+    if await target.coordinator(member.group) == old:
         scene.not_applicable("the old coordinator took the group back as soon as it was there")
 
     response: Any = None

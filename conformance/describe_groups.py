@@ -192,8 +192,7 @@ async def by_type(scene: CheckContext) -> None:
 @_list_check("H3d", "An undefined state", versions="4+", source="KIP-518", expected="NONE, and no groups")
 async def unknown_state(scene: CheckContext) -> None:
     await scene.stable(1)
-    found = await _list(scene, states=("Purple",))
-    scene.equal("the groups", sorted(found), [])
+    scene.equal("the groups", sorted(await _list(scene, states=("Purple",))), [])
 
 
 # -- DeleteGroups -----------------------------------------------------------------------------------------------------
@@ -229,8 +228,7 @@ async def emptied(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await commit(scene, {(scene.topic, 0): 8}, **leader.identity)
     await leader.leave()
-    codes = await _remove(scene, scene.group)
-    scene.error(codes[scene.group], "NONE", "DeleteGroups of an emptied group")
+    scene.error((await _remove(scene, scene.group))[scene.group], "NONE", "DeleteGroups of an emptied group")
     scene.equal("the offset", await fetch_offset(scene), -1)
     scene.equal("the state", (await describe_one(scene)).group_state, "Dead")
 

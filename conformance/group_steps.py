@@ -66,8 +66,7 @@ async def refuses_unknown_member(scene: CheckContext, member: Callable[[CheckCon
 async def leaves_once(scene: CheckContext, member: ScriptedMember) -> None:
     """A member joins and leaves. The coordinator does not know it any more."""
     await member.join()
-    response = await scene.expect(member.leave(), "NONE", "the leave")
-    scene.equal("the epoch", response.member_epoch, -1)
+    scene.equal("the epoch", (await scene.expect(member.leave(), "NONE", "the leave")).member_epoch, -1)
     await scene.expect(member.leave(), "UNKNOWN_MEMBER_ID", "a second leave")
 
 

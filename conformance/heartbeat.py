@@ -41,8 +41,7 @@ async def preparing(scene: CheckContext) -> None:
 )
 async def kept_while_preparing(scene: CheckContext) -> None:
     session = scene.session_within(1500)
-    leader = scene.member(session_ms=session)
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False, session_ms=session)
     slow = await scene.add([leader], session_ms=session)
     await scene.sync([leader, slow])
     scene.start(leader.join())
@@ -94,8 +93,7 @@ async def empty(scene: CheckContext) -> None:
 )
 async def silence(scene: CheckContext) -> None:
     session = scene.session_within(1500)
-    leader = scene.member()
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False)
     silent = await scene.add([leader], session_ms=session)
     await scene.sync([leader, silent])
     await scene.expect(leader.heartbeat(), "NONE", "the leader's Heartbeat before")
@@ -149,8 +147,7 @@ async def fenced(scene: CheckContext) -> None:
 )
 async def commits_count(scene: CheckContext) -> None:
     async def committed(leader: CheckMember, offset: int) -> int:
-        codes = await commit(scene, {(scene.topic, 0): offset}, **leader.identity)
-        return codes[scene.topic.name, 0]
+        return (await commit(scene, {(scene.topic, 0): offset}, **leader.identity))[scene.topic.name, 0]
 
     leader = await _stays(scene, committed, "OffsetCommit every quarter of the session timeout")
     await scene.expect(leader.heartbeat(), "NONE", "Heartbeat afterwards")

@@ -114,8 +114,7 @@ async def nothing_in_common(scene: CheckContext) -> None:
 
 @_check("B7b", "Protocols that overlap with some members only", expected="INCONSISTENT_GROUP_PROTOCOL")
 async def overlap_with_some(scene: CheckContext) -> None:
-    first = scene.member(protocols=(("a", b""), ("b", b"")))
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, protocols=(("a", b""), ("b", b"")))
     await scene.add([first], protocols=(("b", b""), ("c", b"")))
     response = await scene.member(protocols=(("a", b""), ("c", b""))).join()
     scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with a, c where all have b only")
@@ -197,8 +196,7 @@ async def full(scene: CheckContext) -> None:
     expected="of [x, a, b], [b, a], [b, a] the group takes b: a and b are common, b has two votes",
 )
 async def votes(scene: CheckContext) -> None:
-    first = scene.member(protocols=(("x", b""), ("a", b""), ("b", b"")))
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, protocols=(("x", b""), ("a", b""), ("b", b"")))
     others = [first]
     for _ in range(2):
         others.append(await scene.add(others, protocols=(("b", b""), ("a", b""))))
@@ -212,8 +210,7 @@ async def votes(scene: CheckContext) -> None:
     expected="of [x, a], [x, a], [a] the group takes a, though x has two votes",
 )
 async def candidates(scene: CheckContext) -> None:
-    first = scene.member(protocols=(("x", b""), ("a", b"")))
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, protocols=(("x", b""), ("a", b"")))
     second = await scene.add([first], protocols=(("x", b""), ("a", b"")))
     scene.equal("the protocol of the first two", second.protocol_name, "x")
     third = await scene.add([first, second], protocols=(("a", b""),))
@@ -236,8 +233,7 @@ async def list_for_leader(scene: CheckContext) -> None:
 )
 async def metadata_unchanged(scene: CheckContext) -> None:
     metadata = subscribe("a", "b", user_data=bytes(range(256)))
-    first = scene.member(protocols=(("other", b""), ("mine", metadata)))
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, protocols=(("other", b""), ("mine", metadata)))
     second = await scene.add([first], protocols=(("mine", b""),))
     leader = first if first.leader == first.id else second
     response = {entry.member_id: bytes(entry.metadata) for entry in leader.members}
@@ -252,8 +248,7 @@ async def metadata_unchanged(scene: CheckContext) -> None:
     expected="the list has each member's own instance id, null for a dynamic one",
 )
 async def instances_reported(scene: CheckContext) -> None:
-    first = scene.member(instance="i-1")
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, instance="i-1")
     second = await scene.add([first])
     leader = first if first.leader == first.id else second
     response = {entry.member_id: entry.group_instance_id for entry in leader.members}
@@ -335,8 +330,7 @@ async def changed(scene: CheckContext) -> None:
 
 @_check("B18a", "One generation more with every completed join", expected="1, 2, 3, and all members agree")
 async def counts_up(scene: CheckContext) -> None:
-    first = scene.member()
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False)
     scene.equal("the first generation", first.generation, 1)
     second = await scene.add([first])
     scene.equal("the second", (first.generation, second.generation), (2, 2))
@@ -462,8 +456,7 @@ async def waits_for_pending(scene: CheckContext) -> None:
 async def no_empty_generation(scene: CheckContext) -> None:
     session, rebalance_ms = scene.session_within(10_000), scene.stretched(3_000)
     how = {"rebalance_ms": rebalance_ms, "session_ms": session}  # long enough that a busy machine leaves before it ends
-    first = scene.member(instance="i-1", **how)
-    await first.enter()
+    (first,) = await scene.stable(1, sync=False, instance="i-1", **how)
     second = await scene.add([first], instance="i-2", **how)
     await scene.sync([first, second])
     generation = first.generation
@@ -532,8 +525,7 @@ async def newcomer(scene: CheckContext) -> None:
     await scene.parked(entering, "the newcomer's JoinGroup, with one of two rejoined")
     last = await follower.join()
     await asyncio.gather(entering, rejoined)
-    response = {leader.generation, last.generation_id, third.generation}
-    scene.equal("the generations", response, {3})
+    scene.equal("the generations", {leader.generation, last.generation_id, third.generation}, {3})
 
 
 @_check(
@@ -546,6 +538,5 @@ async def goes_on_counting(scene: CheckContext) -> None:
     first, second = await scene.stable(2)
     await first.leave()
     await second.leave()
-    newcomer = scene.member()
-    await newcomer.enter()
+    (newcomer,) = await scene.stable(1, sync=False)
     scene.true("the generation", newcomer.generation > 2, "more than 2", newcomer.generation)

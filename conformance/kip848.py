@@ -47,8 +47,7 @@ _invalid("M1g", "An empty instance id", instance_id="")
     expected="version 0 may have no id and gets one; epoch above 0",
 )
 async def id_given(scene: CheckContext) -> None:
-    member = Kip848Consumer(scene)
-    response = await scene.expect(member.join(member_id=""), "NONE", "the first heartbeat")
+    response = await scene.expect(Kip848Consumer(scene).join(member_id=""), "NONE", "the first heartbeat")
     scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
     scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
 
@@ -107,8 +106,7 @@ async def behind(scene: CheckContext) -> None:
 )
 async def lost_response(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    newcomer = Kip848Consumer(scene)
-    await newcomer.join()
+    await Kip848Consumer(scene).join()
     for _ in range(200):
         before, owned = member.epoch, as_request(member.owned)
         response = await member.beat(topic_partitions=owned)
@@ -326,8 +324,7 @@ def _require_downgrade(scene: CheckContext) -> None:
 async def classic_member(scene: CheckContext) -> None:
     _require_downgrade(scene)
     (member,) = await assigned_group(scene)
-    classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
-    await classic.enter()
+    (classic,) = await scene.stable(1, sync=False, protocols=(("range", subscribe(scene.topic.name)),))
     await scene.expect(classic.sync(), "NONE", "SyncGroup of the classic member")
 
     async def reported() -> bool:
@@ -366,8 +363,7 @@ async def unreadable(scene: CheckContext) -> None:
     expected="three members come to own all partitions between them, each by one, in one epoch",
 )
 async def shared(scene: CheckContext) -> None:
-    members = await assigned_group(scene, 3)
-    counts = sorted(len(member.partitions) for member in members)
+    counts = sorted(len(member.partitions) for member in await assigned_group(scene, 3))
     scene.equal("partitions by member", counts, [1, 1, 2])
 
 
@@ -420,8 +416,7 @@ async def described(scene: CheckContext) -> None:
 async def assignor_described(scene: CheckContext) -> None:
     for requested in (None, "range"):
         scene.group = scene.new_group()
-        member = Kip848Consumer(scene)
-        response = await member.join(server_assignor=requested)
+        response = await Kip848Consumer(scene).join(server_assignor=requested)
         scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={requested}")
         name = (await describe(scene)).assignor_name
         what = f"assignor_name, with server_assignor={requested}"

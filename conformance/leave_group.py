@@ -9,6 +9,7 @@ from kohort.conformance.request_builders import describe_one, leave, leave_unkno
 
 SECTION = Section("E", "LeaveGroup", "LeaveGroup")
 _check = partial(SECTION.check, source="protocol guide")
+_static = partial(_check, versions="3+", source="KIP-345")
 
 
 @_check(
@@ -43,11 +44,9 @@ async def _refuses_unknown(scene: CheckContext) -> None:
         scene.error(top, "UNKNOWN_MEMBER_ID", "the request")
 
 
-@_check(
+@_static(
     "E1c",
     "Good and bad members in one request",
-    versions="3+",
-    source="KIP-345",
     expected="each has its own code, in order, and the valid ones are removed",
 )
 async def mixed(scene: CheckContext) -> None:
@@ -65,14 +64,7 @@ async def empty_group(scene: CheckContext) -> None:
     scene.error(response.error_code, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
 
 
-@_check(
-    "E3",
-    "A static member by its instance id alone",
-    versions="3+",
-    source="KIP-345",
-    apis=("JoinGroup 5+",),
-    expected="NONE, and it is gone",
-)
+@_static("E3", "A static member by its instance id alone", apis=("JoinGroup 5+",), expected="NONE, and it is gone")
 async def by_instance(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     top, codes = await leave(scene, [("", "i-1")])
@@ -82,11 +74,9 @@ async def by_instance(scene: CheckContext) -> None:
     scene.error(code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that was removed")
 
 
-@_check(
+@_static(
     "E4a",
     "A static member with another's id",
-    versions="3+",
-    source="KIP-345",
     apis=("JoinGroup 5+",),
     expected="FENCED_INSTANCE_ID of the member, which stays",
 )
@@ -98,7 +88,7 @@ async def wrong_id(scene: CheckContext) -> None:
     await scene.expect(leader.heartbeat(), "NONE", "Heartbeat of the member")
 
 
-@_check("E4b", "An unknown instance id", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member")
+@_static("E4b", "An unknown instance id", expected="UNKNOWN_MEMBER_ID of the member")
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
     top, codes = await leave(scene, [("", "i-9")])
@@ -160,8 +150,7 @@ async def last(scene: CheckContext) -> None:
 
 @_check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
 async def reasons(scene: CheckContext) -> None:
-    members = await scene.stable(2)
-    for member, reason in zip(members, ("long " * 100, None), strict=True):
+    for member, reason in zip(await scene.stable(2), ("long " * 100, None), strict=True):
         entry = {"member_id": member.id, "reason": reason}
         response = await scene.send("LeaveGroup", group_id=scene.group, members=(entry,))
         scene.error(response.members[0].error_code, "NONE", f"LeaveGroup with a reason of {len(reason or '')} letters")

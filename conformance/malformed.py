@@ -62,8 +62,7 @@ async def others_survive(scene: CheckContext) -> None:
     )
     scene.start(bad.join(timeout_s=2.0))
     await asyncio.sleep(0.1)
-    members = await scene.stable(2)
-    for member in members:
+    for member in await scene.stable(2):
         await scene.expect(member.heartbeat(), "NONE", "Heartbeat in another group")
 
 
@@ -96,8 +95,7 @@ def _tags(row: str, request: GroupRequest) -> None:
         api, version = API[request.api], scene.version
         body = api.request.build(request.values(scene), version)
         assert body.endswith(b"\0"), "a flexible request ends with its tagged fields, of which it has none"
-        node = await scene.coordinator(scene.group)
-        peer = await scene.connection(node)
+        peer = await scene.connection(await scene.coordinator(scene.group))
         plain = request_for(request.api, version, request.values(scene))
         odd = request_bytes(api.key, version, body[:-1] + ODD_TAG, tags=ODD_TAG)
         codes = []
@@ -217,8 +215,7 @@ async def letters(scene: CheckContext) -> None:
     group = f"{scene.new_group()}-läuft-✓-数据"
     scene.target.made_groups[group] = None
     await scene.stable(1, group=group)
-    response = await describe_one(scene, group)
-    scene.equal("the state", response.group_state, "Stable")
+    scene.equal("the state", (await describe_one(scene, group)).group_state, "Stable")
 
 
 @_check("N7", "An empty assignment", subject="SyncGroup", expected="comes back as no bytes, NONE")

@@ -11,14 +11,10 @@ from kohort.conformance.request_builders import commit, commit_entries, expect_c
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
 _check = partial(SECTION.check, versions="1+", needs=(Need.TOPIC,), source="protocol guide")
+_fetched = partial(_check, apis=("OffsetFetch 1+",))
 
 
-@_check(
-    "F1",
-    "A member commits in the current generation",
-    apis=("OffsetFetch 1+",),
-    expected="NONE, and OffsetFetch gives it back",
-)
+@_fetched("F1", "A member commits in the current generation", expected="NONE, and OffsetFetch gives it back")
 async def by_member(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, offset in ((leader, 11), (follower, 12)):
@@ -49,10 +45,9 @@ async def unknown_group(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], expected, "OffsetCommit with generation 1 in a new group")
 
 
-@_check(
+@_fetched(
     "F3",
     "No generation and no member, in an unknown group",
-    apis=("OffsetFetch 1+",),
     expected="NONE: a group that only keeps offsets comes to be",
 )
 async def simple_group(scene: CheckContext) -> None:
@@ -81,7 +76,7 @@ async def made_up_member(scene: CheckContext) -> None:
     await expect_commit(scene, 1, "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member", **unknown)
 
 
-@_check("F5a", "An older generation", apis=("OffsetFetch 1+",), expected="ILLEGAL_GENERATION, and nothing is stored")
+@_fetched("F5a", "An older generation", expected="ILLEGAL_GENERATION, and nothing is stored")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     leader.generation -= 1
@@ -165,12 +160,7 @@ async def unknown_partition(scene: CheckContext) -> None:
     scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
 
 
-@_check(
-    "F10",
-    "Backwards",
-    apis=("OffsetFetch 1+",),
-    expected="accepted: the last commit is valid, also with a smaller offset",
-)
+@_fetched("F10", "Backwards", expected="accepted: the last commit is valid, also with a smaller offset")
 async def backwards(scene: CheckContext) -> None:
     for offset in (100, 7):
         await expect_commit(scene, offset, "NONE", f"OffsetCommit of {offset}")
@@ -191,7 +181,7 @@ async def epoch(scene: CheckContext) -> None:
     scene.equal("the leader epoch", response.partitions[scene.topic.name, 0].leader_epoch, 5)
 
 
-@_check("F12", "Metadata", apis=("OffsetFetch 1+",), expected="comes back letter by letter, also beyond ASCII")
+@_fetched("F12", "Metadata", expected="comes back letter by letter, also beyond ASCII")
 async def metadata(scene: CheckContext) -> None:
     text = "läuft ✓ 数据 \U0001f600"
     await commit(scene, {(scene.topic, 0): 1}, metadata=text)
@@ -199,10 +189,9 @@ async def metadata(scene: CheckContext) -> None:
     scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata, text)
 
 
-@_check(
+@_fetched(
     "F13",
     "Null metadata",
-    apis=("OffsetFetch 1+",),
     source="Apache Kafka",
     kind=CheckKind.SHOULD,
     expected="accepted, and empty in OffsetFetch",
@@ -221,12 +210,7 @@ async def all_responded(scene: CheckContext) -> None:
     scene.equal("the entries, each a topic, a partition and a code", sorted(entries), expected)
 
 
-@_check(
-    "F15",
-    "Groups do not see each other's offsets",
-    apis=("OffsetFetch 1+",),
-    expected="what one group committed is unknown in another",
-)
+@_fetched("F15", "Groups do not see each other's offsets", expected="what one group committed is unknown in another")
 async def apart(scene: CheckContext) -> None:
     other = scene.new_group()
     await commit(scene, {(scene.topic, 0): 5})
@@ -242,7 +226,7 @@ async def retention(scene: CheckContext) -> None:
     await expect_commit(scene, 1, "NONE", "OffsetCommit with a retention time of an hour", retention_time_ms=3_600_000)
 
 
-@_check("F17", "The largest offset", apis=("OffsetFetch 1+",), expected="2**63 - 1 comes back")
+@_fetched("F17", "The largest offset", expected="2**63 - 1 comes back")
 async def largest(scene: CheckContext) -> None:
     await expect_commit(scene, 2**63 - 1, "NONE", "OffsetCommit of 2**63 - 1")
     scene.equal("the offset", await fetch_offset(scene), 2**63 - 1)

@@ -25,8 +25,7 @@ NOTHING = FetchedOffset(-1, -1, "", 0)
 async def unknown_group(scene: CheckContext) -> None:
     response = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
     scene.error(response.error_code, "NONE", "OffsetFetch of a new group")
-    expected = {(scene.topic.name, index): NOTHING for index in (0, 1)}
-    scene.equal("the partitions", response.partitions, expected)
+    scene.equal("the partitions", response.partitions, {(scene.topic.name, index): NOTHING for index in (0, 1)})
 
 
 @_check(
@@ -52,8 +51,7 @@ async def unknown_partition(scene: CheckContext) -> None:
 )
 async def unknown_topic(scene: CheckContext) -> None:
     gone = Topic(f"{scene.group}-gone", scene.topic.id, 1)
-    response = await fetch(scene, [(gone, 0)])
-    scene.equal("the partition", response.partitions.get((gone.name, 0)), NOTHING)
+    scene.equal("the partition", (await fetch(scene, [(gone, 0)])).partitions.get((gone.name, 0)), NOTHING)
 
 
 @_check(
@@ -133,8 +131,7 @@ async def while_active(scene: CheckContext) -> None:
 
 
 async def _commit(scene: CheckContext, offsets: dict[tuple[Topic, int], int], **how: Any) -> None:
-    codes = await commit(scene, offsets, **how)
-    for place, code in codes.items():
+    for place, code in (await commit(scene, offsets, **how)).items():
         scene.error(code, "NONE", f"OffsetCommit of {place} before")
 
 
@@ -164,8 +161,7 @@ async def _delete(
 )
 async def subscribed(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, protocols=(("range", subscribe(scene.topic.name)),))
-    offsets = {(scene.topic, 0): 1, (scene.other_topic, 0): 2}
-    await _commit(scene, offsets, **leader.identity)
+    await _commit(scene, {(scene.topic, 0): 1, (scene.other_topic, 0): 2}, **leader.identity)
     top, codes = await _delete(scene, [(scene.topic.name, 0), (scene.other_topic.name, 0)])
     scene.error(top, "NONE", "the request")
     scene.error(codes[scene.topic.name, 0], "GROUP_SUBSCRIBED_TO_TOPIC", "the topic that is read")

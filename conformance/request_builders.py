@@ -44,8 +44,7 @@ async def commit(
 
 async def expect_commit(scene: CheckContext, offset: int, expected: str, what: str, **how: Any) -> None:
     """Commit an offset of partition 0 of the run's topic. Its error code must have the expected name."""
-    codes = await commit(scene, {(scene.topic, 0): offset}, **how)
-    scene.error(codes[scene.topic.name, 0], expected, what)
+    scene.error((await commit(scene, {(scene.topic, 0): offset}, **how))[scene.topic.name, 0], expected, what)
 
 
 async def commit_entries(

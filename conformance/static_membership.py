@@ -16,8 +16,7 @@ _check = partial(SECTION.check, versions="5+", source="KIP-345")
 
 async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
     """Return a Stable group of two static members, the leader first."""
-    leader = scene.member(instance="i-1")
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False, instance="i-1")
     follower = await scene.add([leader], instance="i-2")
     await scene.sync([leader, follower])
     return leader, follower
@@ -26,8 +25,7 @@ async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
 async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[CheckMember, int]:
     """Rejoin as a new process of the instance, without a member id. Returns (member, error code)."""
     back = scene.member(instance=instance, **how)
-    response = await back.join()
-    return back, response.error_code
+    return back, (await back.join()).error_code
 
 
 @_check(
@@ -99,8 +97,7 @@ def _fenced(row: str, api: str) -> None:
         elif api == "LeaveGroup":
             _, (code,) = await leave(scene, [(old.id, old.instance)])
         else:
-            place = {(scene.topic, 0): 1}
-            (code,) = (await commit(scene, place, **old.identity, instance="i-2")).values()
+            (code,) = (await commit(scene, {(scene.topic, 0): 1}, **old.identity, instance="i-2")).values()
         scene.error(code, "FENCED_INSTANCE_ID", f"{api} with the id from before")
 
 
@@ -114,8 +111,7 @@ for _letter, _api in zip("abcde", ("JoinGroup", "SyncGroup", "Heartbeat", "Leave
     expected="a rebalance: its JoinGroup completes in a later generation, with the others",
 )
 async def back_while_completing(scene: CheckContext) -> None:
-    leader = scene.member(instance="i-1")
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False, instance="i-1")
     follower = await scene.add([leader], instance="i-2")
     back = scene.member(instance="i-2")
     entering = scene.start(back.enter())
@@ -130,8 +126,7 @@ async def back_while_completing(scene: CheckContext) -> None:
     expected="a rebalance, after which the group uses the protocol in common",
 )
 async def back_with_others(scene: CheckContext) -> None:
-    leader = scene.member(instance="i-1", protocols=(("a", b""), ("b", b"")))
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False, instance="i-1", protocols=(("a", b""), ("b", b"")))
     follower = await scene.add([leader], instance="i-2", protocols=(("a", b""), ("b", b"")))
     await scene.sync([leader, follower])
     scene.equal("the protocol before", leader.protocol_name, "a")
@@ -185,10 +180,8 @@ async def unknown_instance(scene: CheckContext) -> None:
     expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
 )
 async def kept(scene: CheckContext) -> None:
-    session = scene.session_within(10_000)
-    how = {"rebalance_ms": scene.stretched(1500), "session_ms": session}
-    leader = scene.member(instance="i-1", **how)
-    await leader.enter()
+    how = {"rebalance_ms": scene.stretched(1500), "session_ms": scene.session_within(10_000)}
+    (leader,) = await scene.stable(1, sync=False, instance="i-1", **how)
     absent = await scene.add([leader], instance="i-2", **how)
     await scene.sync([leader, absent])
     rejoining = scene.start(leader.join())

@@ -138,8 +138,7 @@ async def waiting_interrupted(scene: CheckContext) -> None:
 @_check("C8", "The leader forgets a member", expected="that member gets empty bytes, and NONE")
 async def forgotten(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
-    own = await leader.sync({leader.id: b"all"})
-    scene.equal("the leader's assignment", bytes(own.assignment), b"all")
+    scene.equal("the leader's assignment", bytes((await leader.sync({leader.id: b"all"})).assignment), b"all")
     response = await scene.expect(follower.sync(), "NONE", "SyncGroup of the forgotten member")
     scene.equal("its assignment", bytes(response.assignment), b"")
 
@@ -159,8 +158,7 @@ async def empty_group(scene: CheckContext) -> None:
 )
 async def never_syncs(scene: CheckContext) -> None:
     session, rebalance_ms = scene.session_within(8000), scene.stretched(1500)
-    leader = scene.member(rebalance_ms=rebalance_ms, session_ms=session)
-    await leader.enter()
+    (leader,) = await scene.stable(1, sync=False, rebalance_ms=rebalance_ms, session_ms=session)
     silent = await scene.add([leader], rebalance_ms=rebalance_ms, session_ms=session)
     await scene.expect(leader.sync({leader.id: b"1", silent.id: b"2"}), "NONE", "SyncGroup of the leader")
 

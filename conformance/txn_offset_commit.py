@@ -170,8 +170,7 @@ async def _begin_again(producer: CheckProducer) -> None:
 @_check("K1a", "The instance id of another member", versions="3+", source="KIP-447", expected="FENCED_INSTANCE_ID")
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    producer = await _producer(scene)
-    codes = await producer.commit(
+    codes = await (await _producer(scene)).commit(
         {(scene.topic, 0): 1},
         generation_id_or_member_epoch=leader.generation,
         member_id="other-member",
@@ -183,8 +182,7 @@ async def fenced(scene: CheckContext) -> None:
 @_check("K1b", "An unknown member", versions="3+", source="KIP-447", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    producer = await _producer(scene)
-    codes = await producer.commit(
+    codes = await (await _producer(scene)).commit(
         {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation, member_id="unknown-member"
     )
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
@@ -193,8 +191,7 @@ async def unknown_member(scene: CheckContext) -> None:
 @_check("K1c", "An older generation", versions="3+", source="KIP-447", expected="ILLEGAL_GENERATION")
 async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
-    producer = await _producer(scene)
-    codes = await producer.commit(
+    codes = await (await _producer(scene)).commit(
         {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation - 1, member_id=leader.id
     )
     scene.error(codes[0], "ILLEGAL_GENERATION", "TxnOffsetCommit of the generation before")
@@ -292,8 +289,7 @@ async def superseded(scene: CheckContext) -> None:
 )
 async def no_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    producer = await _producer(scene)
-    codes = await producer.commit({(scene.topic, 0): 3})
+    codes = await (await _producer(scene)).commit({(scene.topic, 0): 3})
     scene.error(codes[0], "NONE", "TxnOffsetCommit without a member")
 
 
@@ -304,8 +300,7 @@ async def no_member(scene: CheckContext) -> None:
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
 async def unknown_partition(scene: CheckContext) -> None:
-    producer = await _producer(scene)
-    codes = await producer.commit({(scene.topic, 999): 1, (scene.topic, 0): 2})
+    codes = await (await _producer(scene)).commit({(scene.topic, 999): 1, (scene.topic, 0): 2})
     scene.error(codes[999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
     scene.error(codes[0], "NONE", "partition 0")
 

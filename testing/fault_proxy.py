@@ -126,8 +126,7 @@ class FaultProxy:
     ) -> Laid:
         """Apply `fault` to every frame that begins from now on (or the next `times`), of `api` (key or name) or all.
         Raises KeyError for an unknown API."""
-        key = None if api is None else API[api].key
-        laid = Laid(fault, direction, key, times, _list=self._laid)
+        laid = Laid(fault, direction, None if api is None else API[api].key, times, _list=self._laid)
         self._laid.append(laid)
         return laid
 
@@ -219,8 +218,7 @@ class FaultProxy:
     ) -> None:
         """One direction until its end: a reader stamps pieces with when they are due, a writer delivers them then."""
         queue: asyncio.Queue[tuple[float, Piece, tuple[Fault, ...]] | None] = asyncio.Queue(_QUEUE_PIECES)
-        delivery = _Delivery(connection, target)
-        writing = asyncio.create_task(self._deliver(queue, delivery))
+        writing = asyncio.create_task(self._deliver(queue, _Delivery(connection, target)))
         tracker = FrameTracker(direction, pending)
         faults: tuple[Fault, ...] = ()
         due = 0.0
@@ -374,8 +372,7 @@ class ProxiedCluster:
     def __init__(self, count: int = 1, *, seed: int = 0, **options: Any) -> None:
         self.proxies = tuple(FaultProxy(seed=seed + index) for index in range(count))
         try:
-            ports = [proxy.port for proxy in self.proxies]
-            self.cluster = RealCluster(count, proxy_ports=ports, **options)
+            self.cluster = RealCluster(count, proxy_ports=[proxy.port for proxy in self.proxies], **options)
         except BaseException:
             self._close_proxies()
             raise

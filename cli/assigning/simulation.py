@@ -169,8 +169,7 @@ def _beside(
     name = _JAVA_NAME.get(assignor.name)
     if name is None:
         return None
-    view = _reported(group, assignor, None)
-    theirs = java.plans(view, [name])[name]
+    theirs = java.plans(_reported(group, assignor, None), [name])[name]
     mine, their = _named(ours), _named(theirs)
     differs = sum(mine[where] != their.get(where) for where in mine)
     return Beside(

@@ -25,8 +25,7 @@ def group_charts(history: GroupHistory) -> str:
     settings |= dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), INK["soft"])
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(10.4, 3.6 + 0.6 * len(history.members)), layout="constrained")
-        rows = (0.6 * len(history.members), 2.6)
-        owners, lag = figure.subplots(2, 1, sharex=True, height_ratios=rows)
+        owners, lag = figure.subplots(2, 1, sharex=True, height_ratios=(0.6 * len(history.members), 2.6))
         _draw_owners(owners, history)
         _draw_lag(lag, history)
         for axes in (owners, lag):

@@ -85,8 +85,7 @@ def demo(
         total = sum(one.events for one in expected.values())
         say(f"Filling {topic}: {total:,} events of {rows:,} flights, by {' and '.join(at_hand)}")
         chunks = producers.chunks(total, at_hand)
-        events = flights.events(islice(flights.flights(), rows))
-        written_s = producers.fill(address, topic, events, chunks, say)
+        written_s = producers.fill(address, topic, flights.events(islice(flights.flights(), rows)), chunks, say)
         say(f"Written in {written_s:.1f} s")
 
         ledger, region = folder / f"{topic}.ledger", folder / f"{topic}.region.sqlite"

@@ -131,8 +131,7 @@ def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
         return
     last = looks[-1].group
     least = min(look.lag for look in looks[half:])
-    most = max(look.lag for look in looks[:half])
-    if least > most:
+    if least > max(look.lag for look in looks[:half]):
         readers = f"{len(last.members)} members" if last.members else "no consumer, because the group has no members"
         yield warning(
             f"lag grows: from {looks[0].lag} to {looks[-1].lag} records in {looks[-1].at_s - looks[0].at_s:.0f} s, "

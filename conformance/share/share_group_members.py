@@ -21,8 +21,7 @@ _describe = partial(describe_group, api="ShareGroupDescribe")
 
 @_heartbeat("R3c", "The epoch before", expected="NONE with the new epoch, as the last response may be lost")
 async def previous_epoch(scene: CheckContext) -> None:
-    first = ScriptedShareMember(scene)
-    await first.joined()
+    first = await ScriptedShareMember(scene).joined()
     before = first.epoch
     await ScriptedShareMember(scene).join()
 
@@ -42,8 +41,7 @@ async def previous_epoch(scene: CheckContext) -> None:
     expected="NONE with the whole assignment, and the group still has one member",
 )
 async def rejoins(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
     response = await scene.expect(member.join(), "NONE", "epoch 0 of a member")
     scene.equal("the number of partitions", len(assigned(response)), scene.topic.partitions)
     scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
@@ -64,8 +62,7 @@ async def halves(scene: CheckContext) -> None:
 
 @_heartbeat("R4c", "Other topics", expected="a later epoch, and then the partitions of the new topic only")
 async def other_topics(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
     before, wanted = member.epoch, scene.other_topic
 
     async def moved() -> bool:
@@ -83,8 +80,7 @@ async def other_topics(scene: CheckContext) -> None:
     expected="NONE, an empty assignment, and the member stays in the group",
 )
 async def no_topics(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
 
     async def empty() -> bool:
         response = await scene.expect(member.beat(subscribed_topic_names=()), "NONE", "a heartbeat without topics")
@@ -133,8 +129,7 @@ async def deleted(scene: CheckContext) -> None:
     expected="its epoch, topics and assignment; authorized operations only if they are requested",
 )
 async def described(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
     response = await _describe(scene)
     (one,) = response.members
     scene.equal("the epoch", one.member_epoch, member.epoch)

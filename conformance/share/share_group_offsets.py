@@ -8,7 +8,7 @@ from typing import Any
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.conformance.share.share_member import ACCEPT, ScriptedShareMember, configure, reader
+from kohort.conformance.share.share_member import ACCEPT, ScriptedShareMember, configure, holder
 
 SECTION = Section("R", "Share groups (KIP-932)", "DescribeShareGroupOffsets")
 _offsets = partial(SECTION.check, needs=(Need.SHARE, Need.TOPIC), source="KIP-932")
@@ -19,8 +19,7 @@ _reading = partial(_offsets, apis=("ShareFetch 1+", "ShareAcknowledge 1+", "Incr
     "R12a", "The lag of a share group", versions="1+", source="KIP-1226", expected="the records that are not done"
 )
 async def lag(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     await member.acknowledge([(0, 3, (ACCEPT,)), (6, 6, (ACCEPT,))])
     (found,) = await _described(scene, member.topic.name)
     scene.error(found.error_code, "NONE", "the partition of DescribeShareGroupOffsets")

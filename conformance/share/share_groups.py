@@ -23,6 +23,7 @@ from kohort.conformance.share.share_member import (
     another,
     assigned,
     code_of,
+    holder,
     ranges_of,
     reader,
     refuses_acknowledgements,
@@ -73,8 +74,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @_heartbeat("R3a", "An epoch that is yet to come", expected="FENCED_MEMBER_EPOCH")
 async def ahead(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
     response = await member.beat(member_epoch=member.epoch + 3)
     scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
 
@@ -85,8 +85,7 @@ async def ahead(scene: CheckContext) -> None:
     expected="no assignment in an unchanged heartbeat; all of it in one that names the topics",
 )
 async def again(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
 
     async def quiet() -> bool:
         return (await member.beat()).assignment is None
@@ -123,8 +122,7 @@ async def leaves(scene: CheckContext) -> None:
     expected="Stable with its member; Empty after the leave; GROUP_ID_NOT_FOUND for an unknown group",
 )
 async def described(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.joined()
+    member = await ScriptedShareMember(scene).joined()
     for state, members in (("Stable", [member.id]), ("Empty", [])):
         response = await scene.expect(describe_group(scene, "ShareGroupDescribe"), "NONE", "ShareGroupDescribe")
         scene.equal("the state", response.group_state, state)
@@ -153,22 +151,19 @@ async def session(scene: CheckContext) -> None:
 
 @_fetch("R7b", "No share session", expected="SHARE_SESSION_NOT_FOUND")
 async def no_session(scene: CheckContext) -> None:
-    member = await reader(scene, 0)
-    response = await member.fetch(share_session_epoch=3)
+    response = await (await reader(scene, 0)).fetch(share_session_epoch=3)
     scene.error(response.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch of epoch 3 without a session")
 
 
 @_fetch("R7c", "Acknowledgements in epoch 0", expected="INVALID_REQUEST")
 async def opening_with_acks(scene: CheckContext) -> None:
-    member = await reader(scene, 0)
-    response = await member.fetch([(0, 0, (ACCEPT,))])
+    response = await (await reader(scene, 0)).fetch([(0, 0, (ACCEPT,))])
     scene.error(response.error_code, "INVALID_REQUEST", "a ShareFetch of epoch 0 with an acknowledgement")
 
 
 @_acknowledge("R7d", "ShareAcknowledge in epoch 0", expected="INVALID_SHARE_SESSION_EPOCH: it opens no session")
 async def acknowledge_opens_nothing(scene: CheckContext) -> None:
-    member = await reader(scene, 0)
-    response = await member.acknowledge([], share_session_epoch=0)
+    response = await (await reader(scene, 0)).acknowledge([], share_session_epoch=0)
     scene.error(response.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareAcknowledge of epoch 0")
 
 
@@ -182,8 +177,7 @@ async def first_delivery(scene: CheckContext) -> None:
 
 @_fetch("R8b", "Acquired records and another member", expected="no record, as all are acquired")
 async def exclusive(scene: CheckContext) -> None:
-    first = await reader(scene)
-    await first.acquire(10)
+    first = await holder(scene)
     second = await another(first)
     scene.equal("the acquired ranges of another member", ranges_of(await second.fetch()), [])
 
@@ -214,8 +208,7 @@ async def record_limit(scene: CheckContext) -> None:
     expected="released records come again with delivery count 2; accepted and rejected ones do not",
 )
 async def acknowledged(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 7, (RELEASE, REJECT, RELEASE)), (8, 9, (GAP,))])
     scene.error(response.error_code, "NONE", "ShareAcknowledge")
     scene.error(code_of(response), "NONE", "the partition of ShareAcknowledge")
@@ -224,8 +217,7 @@ async def acknowledged(scene: CheckContext) -> None:
 
 @_fetch("R9b", "Acknowledgements in a ShareFetch", expected="they apply, and the error of the acknowledgement is NONE")
 async def riding(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     response = await member.fetch([(0, 9, (ACCEPT,))], max_wait_ms=0)
     codes = [one.acknowledge_error_code for topic in response.responses for one in topic.partitions]
     scene.equal("the errors of acknowledgements", [error_name(code) for code in codes], ["NONE"])
@@ -236,8 +228,7 @@ async def riding(scene: CheckContext) -> None:
 
 @_acknowledge("R9c", "Records of another member", expected="INVALID_RECORD_STATE, and the records stay acquired")
 async def foreign(scene: CheckContext) -> None:
-    first = await reader(scene)
-    await first.acquire(10)
+    first = await holder(scene)
     second = await another(first)
     await second.fetch(max_wait_ms=0)
     response = await second.acknowledge([(0, 9, (ACCEPT,))])
@@ -251,8 +242,7 @@ async def foreign(scene: CheckContext) -> None:
     expected="INVALID_RECORD_STATE for the partition, and none of its acknowledgements applies",
 )
 async def all_or_nothing(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     await member.acknowledge([(5, 5, (ACCEPT,))])
     response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 5, (RELEASE,))])
     scene.error(code_of(response), "INVALID_RECORD_STATE", "acknowledgements of which one is settled")
@@ -275,8 +265,7 @@ _refused("R9j", "A renewal without the flag", ((0, 2, (RENEW,)),))
     "R10a", "The end of a session", expected="epoch -1 applies its acknowledgements and releases the other records"
 )
 async def closes(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     response = await member.acknowledge([(0, 4, (ACCEPT,))], share_session_epoch=-1)
     scene.error(response.error_code, "NONE", "ShareAcknowledge of epoch -1")
     scene.error(code_of(response), "NONE", "its acknowledgements")
@@ -285,8 +274,7 @@ async def closes(scene: CheckContext) -> None:
 
 @_fetch("R10b", "The end of a connection", expected="the session ends, and its records are delivered to another member")
 async def connection_ends(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     # The same member might open its next session before the broker notices, and would then keep its locks.
     other = await another(member)
     # With the group's last session a broker forgets the share partition, and with it the count of open deliveries.

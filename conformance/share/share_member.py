@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from kohort.conformance.broker_client import BrokerClient
 from kohort.conformance.broker_under_test import RESPONSE_TIMEOUT_S, Topic
@@ -36,7 +36,7 @@ class ScriptedShareMember(ScriptedMember):
         """Send the first heartbeat."""
         return await super().join(**{"subscribed_topic_names": (self.topic.name,)} | changes)
 
-    async def joined(self) -> None:
+    async def joined(self) -> Self:
         """Join, and send heartbeats until every partition is assigned. Raises Blocked."""
         found = assigned(await self.enter())
 
@@ -46,6 +46,7 @@ class ScriptedShareMember(ScriptedMember):
 
         if len(found) < self.topic.partitions and not await self.scene.until(has_all, ASSIGNED_S):
             raise Blocked(f"{len(found)} of {self.topic.partitions} partitions assigned after {ASSIGNED_S:g} s")
+        return self
 
     # -- the share session, on a connection of its own
 
@@ -188,24 +189,27 @@ async def reader(scene: CheckContext, records: int = 10, **settings: str) -> Scr
     """A member that has joined, of a group that reads a new topic with so many records from its start."""
     await configure(scene, **{"share_auto_offset_reset": "earliest", **settings})
     topic = await scene.target.make_topic(scene.name().removeprefix(f"{scene.target.prefix}-"), 1)
-    member = ScriptedShareMember(scene, topic)
-    await member.joined()
+    member = await ScriptedShareMember(scene, topic).joined()
     if records:
         await produce(scene, topic, records)
     return member
 
 
+async def holder(scene: CheckContext, **settings: str) -> ScriptedShareMember:
+    """As `reader`, with ten records, which it has acquired. Raises Blocked."""
+    member = await reader(scene, 10, **settings)
+    await member.acquire(10)
+    return member
+
+
 async def another(member: ScriptedShareMember) -> ScriptedShareMember:
     """A second member of the same group, which has joined."""
-    other = ScriptedShareMember(member.scene, member.topic)
-    await other.joined()
-    return other
+    return await ScriptedShareMember(member.scene, member.topic).joined()
 
 
 async def refuses_acknowledgements(scene: CheckContext, acks: Sequence[Range]) -> None:
     """A member of ten acquired records gets INVALID_REQUEST for these acknowledgements."""
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     scene.error(code_of(await member.acknowledge(acks)), "INVALID_REQUEST", f"the acknowledgements {acks}")
 
 

@@ -18,6 +18,7 @@ from kohort.conformance.share.share_member import (
     another,
     code_of,
     configure,
+    holder,
     produce,
     ranges_of,
     reader,
@@ -39,8 +40,7 @@ _acknowledge = partial(_reading, subject="ShareAcknowledge")
 
 @_fetch("R7e", "After the end of a session", expected="SHARE_SESSION_NOT_FOUND for its next epoch")
 async def after_the_end(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     following = member.session_epoch + 1
     await member.acknowledge([], share_session_epoch=-1)
     response = await member.fetch(share_session_epoch=following)
@@ -67,8 +67,7 @@ async def one_count(scene: CheckContext) -> None:
 
 @_fetch("R7h", "A session that is opened again", expected="the records stay acquired by the member")
 async def opened_again(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     member.session_epoch = 0
     response = await scene.expect(member.fetch(), "NONE", "a ShareFetch of epoch 0 in an open session")
     scene.equal("the acquired ranges", ranges_of(response), [])
@@ -89,8 +88,7 @@ _bad_member("R7j", "A member id of 37 characters in ShareFetch", member_id="m" *
 
 @_acknowledge("R7k", "ShareAcknowledge without a session", expected="SHARE_SESSION_NOT_FOUND")
 async def no_session(scene: CheckContext) -> None:
-    member = await reader(scene, 0)
-    response = await member.acknowledge([], share_session_epoch=2)
+    response = await (await reader(scene, 0)).acknowledge([], share_session_epoch=2)
     scene.error(response.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareAcknowledge of epoch 2 without a session")
 
 
@@ -100,8 +98,7 @@ async def two_groups(scene: CheckContext) -> None:
     scene.equal("the ranges of the first group", await first.acquire(10), [(0, 9, 1)])
     scene.group = scene.new_group()
     await configure(scene, share_auto_offset_reset="earliest")
-    second = ScriptedShareMember(scene, first.topic)
-    await second.joined()
+    second = await ScriptedShareMember(scene, first.topic).joined()
     scene.equal("the ranges of the second group", await second.acquired(10), [(0, 9, 1)])
 
 
@@ -137,8 +134,7 @@ async def none_wanted(scene: CheckContext) -> None:
 
 @_fetch("R8g", "A waiting fetch", expected="a response with new records before max_wait_ms is over")
 async def waiting(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     waits = scene.start(member.fetch(max_wait_ms=25_000))
     await scene.parked(waits, "a ShareFetch without records")
     await produce(scene, member.topic, 2)
@@ -147,8 +143,7 @@ async def waiting(scene: CheckContext) -> None:
 
 @_acknowledge("R9k", "An acknowledgement twice", expected="NONE below the start offset, and no effect")
 async def repeated(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     for how in (ACCEPT, ACCEPT, RELEASE):
         response = await member.acknowledge([(0, 4, (how,))])
         scene.error(code_of(response), "NONE", f"type {how} for records that are accepted")
@@ -172,8 +167,7 @@ _refused("R9n", "A negative type", ((0, 1, (-1,)),))
     expected="the accepted records are done, the renewed ones stay acquired",
 )
 async def renewals(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 9, (RENEW,))], is_renew_ack=True)
     scene.error(code_of(response), "NONE", "a renewal and an acceptance")
     scene.true("the lock", response.acquisition_lock_timeout_ms > 0, "above 0 ms", response.acquisition_lock_timeout_ms)
@@ -192,8 +186,7 @@ async def renewals(scene: CheckContext) -> None:
     expected="INVALID_REQUEST with limits above 0; NONE without records if all limits are 0",
 )
 async def renewing_fetch(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     acks = [(0, 9, (RENEW,))]
     response = await member.fetch(acks, is_renew_ack=True)
     scene.error(response.error_code, "INVALID_REQUEST", "a ShareFetch with a renewal and limits")
@@ -209,8 +202,7 @@ async def renewing_fetch(scene: CheckContext) -> None:
     expected="UNKNOWN_TOPIC_OR_PARTITION for the index, UNKNOWN_TOPIC_ID for the topic id",
 )
 async def nowhere(scene: CheckContext) -> None:
-    member = await reader(scene)
-    await member.acquire(10)
+    member = await holder(scene)
     batches = ({"first_offset": 0, "last_offset": 1, "acknowledge_types": (ACCEPT,)},)
     for topic_id, index, code in (
         (member.topic.id, 77, "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -232,8 +224,7 @@ async def window(scene: CheckContext) -> None:
     member = await reader(scene, 20, share_partition_max_record_locks="100")
     for _ in range(11):
         await produce(scene, member.topic, 20)
-    ranges = await member.acquire(100)
-    most = max(last for _first, last, _count in ranges)
+    most = max(last for _first, last, _count in await member.acquire(100))
     scene.true("the last acquired offset", 99 <= most < 120, "99 to 119", most)
     await member.acknowledge([(10, 11, (RELEASE,))])
     scene.equal("the acquired ranges afterwards", await member.acquired(2), [(10, 11, 2)])
@@ -272,7 +263,6 @@ async def latest(scene: CheckContext) -> None:
     expected="INVALID_RECORD_STATE with share.renew.acknowledge.enable=false",
 )
 async def not_permitted(scene: CheckContext) -> None:
-    member = await reader(scene, share_renew_acknowledge_enable="false")
-    await member.acquire(10)
+    member = await holder(scene, share_renew_acknowledge_enable="false")
     response = await member.acknowledge([(0, 9, (RENEW,))], is_renew_ack=True)
     scene.error(code_of(response), "INVALID_RECORD_STATE", "a renewal")

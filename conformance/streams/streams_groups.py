@@ -74,8 +74,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @_heartbeat("S3a", "An unchanged streams member", expected="no tasks in the response, and the same epoch")
 async def unchanged(scene: CheckContext) -> None:
-    member = member_of(scene)
-    await member.joined(scene.topic.partitions)
+    member = await member_of(scene).joined(scene.topic.partitions)
     epoch = member.epoch
     response = await scene.expect(member.beat(), "NONE", "an unchanged heartbeat")
     scene.equal("the epoch", response.member_epoch, epoch)
@@ -86,8 +85,7 @@ async def unchanged(scene: CheckContext) -> None:
 def _refused(row: str, title: str, code: str, **changes: object) -> None:
     @_heartbeat(row, title, expected=code)
     async def refused(scene: CheckContext) -> None:
-        member = member_of(scene)
-        await member.joined(scene.topic.partitions)
+        member = await member_of(scene).joined(scene.topic.partitions)
         given = {name: value(member) if callable(value) else value for name, value in changes.items()}
         await scene.expect(member.beat(**given), code, f"a later heartbeat with {given}")
 
@@ -139,8 +137,7 @@ async def changelog(scene: CheckContext) -> None:
     name = scene.name()
     scene.target.made_topics.append(name)
     made = topology(scene.topic.name, state_changelog_topics=(internal_topic(name),))
-    member = ScriptedStreamsMember(scene, made)
-    await member.joined(scene.topic.partitions)
+    await ScriptedStreamsMember(scene, made).joined(scene.topic.partitions)
     (topic,) = (await scene.target.describe_topic(name)).topics
     scene.equal("the partitions of the changelog", len(topic.partitions), scene.topic.partitions)
 
@@ -231,8 +228,7 @@ async def shuts_down(scene: CheckContext) -> None:
     expected="Stable with topology, member and tasks; GROUP_ID_NOT_FOUND without a topology for an unknown group",
 )
 async def described(scene: CheckContext) -> None:
-    member = member_of(scene)
-    await member.joined(scene.topic.partitions)
+    member = await member_of(scene).joined(scene.topic.partitions)
 
     async def stable() -> bool:
         await member.report()
@@ -280,8 +276,7 @@ async def other_kinds(scene: CheckContext) -> None:
     expected="NONE; STALE_MEMBER_EPOCH for a later epoch",
 )
 async def commits(scene: CheckContext) -> None:
-    member = member_of(scene)
-    await member.joined(scene.topic.partitions)
+    member = await member_of(scene).joined(scene.topic.partitions)
     for epoch, code in ((member.epoch, "NONE"), (member.epoch + 1, "STALE_MEMBER_EPOCH")):
         codes = await commit(scene, {(scene.topic, 0): 1}, generation=epoch, member=member.id)
         scene.error(codes[scene.topic.name, 0], code, f"OffsetCommit of epoch {epoch}, the member's is {member.epoch}")
@@ -289,8 +284,7 @@ async def commits(scene: CheckContext) -> None:
 
 @_heartbeat("S10a", "Another topology", expected="INVALID_REQUEST; a lower epoch of the same topology joins with NONE")
 async def other_topology(scene: CheckContext) -> None:
-    first = ScriptedStreamsMember(scene, topology(scene.topic.name, epoch=2))
-    await first.join()
+    await ScriptedStreamsMember(scene, topology(scene.topic.name, epoch=2)).join()
     older = ScriptedStreamsMember(scene, topology(scene.topic.name, epoch=1))
     await scene.expect(older.join(), "NONE", "a join with a lower epoch of the topology")
     other = ScriptedStreamsMember(scene, topology(scene.other_topic.name, epoch=2))

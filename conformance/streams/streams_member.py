@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from kohort.conformance.broker_under_test import Topic
@@ -50,11 +50,12 @@ class ScriptedStreamsMember(ScriptedMember):
         named = as_tasks(self.active if active is None else active)
         return await self.beat(**{**NOTHING, "active_tasks": named, "standby_tasks": as_tasks(self.standby)})
 
-    async def joined(self, tasks: int) -> None:
+    async def joined(self, tasks: int) -> Self:
         """Join, and report until the member has so many active tasks. Raises Blocked."""
         await self.enter()
         if not await self.gets(tasks):
             raise Blocked(f"{len(self.active)} of {tasks} tasks after {ASSIGNED_S:g} s, status {set(self.status)}")
+        return self
 
     async def gets(self, tasks: int) -> bool:
         """Report until the member has so many active tasks. Returns False if it does not get them in time."""

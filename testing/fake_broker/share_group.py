@@ -70,8 +70,7 @@ class ShareGroup:
                 self._give(takers, places[at % len(places)], at)
 
     def _give(self, takers: list[str], place: Place, at: int) -> None:
-        taker = takers[at % len(takers)]
-        self.target[taker] |= {place}
+        self.target[takers[at % len(takers)]] |= {place}
 
 
 class ShareGroupSnapshot(NamedTuple):

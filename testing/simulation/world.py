@@ -134,8 +134,7 @@ class Node:
         self.world = world
         self.place = place
         self.name = name or f"{place}-{world.serial()}"
-        member_id = place if world.faults.static else f"{place}#{world.serial()}"
-        self.consumer = SimConsumer(world, member_id)
+        self.consumer = SimConsumer(world, place if world.faults.static else f"{place}#{world.serial()}")
         self.sink = SimSink(world)
         self.member = RegionMember(self.name, world.settings)
         coordinator = WatchedCoordinator(
@@ -181,8 +180,7 @@ class Node:
         return history if self.world.under_test is None else Twin(history, self.world.under_test.state())
 
     def handle_record(self, record: ev.RecordLike, state: Any) -> None:
-        history = self._own(record, state)
-        self._handle(record, history)
+        self._handle(record, self._own(record, state))
 
     def handle_batch(self, records: ev.RecordSlice, state: Any) -> None:
         history = self._own(records, state)
@@ -756,8 +754,7 @@ class World:
             holds(found.keys() <= numbers, "I15", f"task {cut.task} has records of partitions {found.keys() - numbers}")
             for partition, at in cut.offsets.items():
                 applied = found.get(str(partition.partition), [])
-                start = initial[partition].offset
-                self._check_applied(sequence, partition, applied, start, at.offset)
+                self._check_applied(sequence, partition, applied, initial[partition].offset, at.offset)
                 records += [SimRecord(*partition, one % ALL, one >> OFFSET_BITS) for one in applied]
         if self.under_test is not None:
             self.under_test.verify(states, records)

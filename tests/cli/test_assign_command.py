@@ -199,7 +199,6 @@ def test_events_leave_the_document_they_change_as_it_was() -> None:
     as_it_was = json.dumps(document)
     grown = happen(document, "grow:t:5")
     assert (len(grown["racks"]["t"]), len(grown["lag"]["t"]), grown["partitions"]["t"]) == (5, 5, 5)
-
     assert happen(document, "join")["members"]["new-1"]["rack"] == "rack-1"
     assert json.dumps(document) == as_it_was
     with pytest.raises(BadEvent, match="no member to leave"):
