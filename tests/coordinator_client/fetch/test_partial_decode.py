@@ -20,9 +20,10 @@ def produce_in_batches(bootstrap: str, topic: str, batches: int, *, each: int, v
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "compression.type": "zstd", "batch.num.messages": each, "linger.ms": 5_000}
     )
-    for _ in range(batches * each):
-        producer.produce(topic, value)
-    assert producer.flush(120) == 0
+    for _ in range(batches):
+        for _ in range(each):
+            producer.produce(topic, value)
+        assert producer.flush(120) == 0  # a flush cuts the batch that is being filled
 
 
 @pytest.mark.broker
