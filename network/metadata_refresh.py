@@ -50,6 +50,8 @@ class MetadataRefresher:
     topic that is not consumed needs its metadata only while it runs.
     `requests_sent`: the number of requests. `last_with_response`: the number of the last one with a response,
     received at `responded_at` (monotonic s). `held_up_since`: the time (monotonic s) since which a join or sync waits.
+
+    While the known topics are fresh, new ones are requested alone (KIP-526).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -70,6 +72,8 @@ class MetadataRefresher:
         self._names_in_flight: frozenset[str] | None = None
         self._in_flight = False
         self.responded_at = -inf
+        self._all_since = -inf  # the time (monotonic s) of the last response with all topics that were needed
+        self._is_partial = False  # the last request named new topics only
         self._attempts: Attempts = FRESH
         self._failed = False  # the last request had no response
         self._paced_until = -inf
@@ -137,10 +141,15 @@ class MetadataRefresher:
         if self._in_flight or now < self._due():
             return None
         self._in_flight = True
+        self._stale = self._stale or now >= self._all_since + self.max_age_s
         return cache(self._request)
 
     def _request(self) -> MetadataRequest:
         self._names_in_flight = None if self._all_topics else self.names
+        known = self._names_in_response
+        self._is_partial = False
+        if known and self.view.brokers and not (self._stale or self._all_topics or self._covers()):
+            self._is_partial, self._names_in_flight = True, self.names - known
         self._stale = self._at_once = False
         self.requests_sent += 1
         topics = None
@@ -159,7 +168,7 @@ class MetadataRefresher:
             paced_until = self._paced_until if covers else -inf
             return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
         held_up_at = max(self.responded_at, self.held_up_since) + HELD_UP_S
-        return max(self._attempts.not_before, min(self.responded_at + self.max_age_s, held_up_at))
+        return max(self._attempts.not_before, min(self._all_since + self.max_age_s, held_up_at))
 
     def _covers(self) -> bool:
         if self._names_in_response is None:
@@ -173,7 +182,11 @@ class MetadataRefresher:
         requested, self._in_flight, self._failed = self._names_in_flight, False, False
         self.last_with_response = self.requests_sent
         self.view = self.view.updated(response, requested=requested)
-        self._names_in_response = requested
+        known = self._names_in_response
+        if self._is_partial and known is not None and requested is not None:
+            self._names_in_response = known | requested
+        else:
+            self._names_in_response, self._all_since = requested, now
         self._forget_unwatched()
         self.responded_at = now
         # A topic that is missing, or lacks a partition or a leader, is requested again, with growing delays.
@@ -221,7 +234,8 @@ def _common(names: frozenset[str], wanted: frozenset[str]) -> frozenset[str]:
 
 def topics_changed(view: ClusterView, requested: frozenset[str] | None) -> TopicsChanged:
     """Return the event for the group's state machine from a view. `requested`: as in `ClusterView.updated`."""
-    topics = {name: _info(view, topic) for name, topic in view.topics.items()}
+    names = view.topics.keys() if requested is None else requested & view.topics.keys()
+    topics = {name: _info(view, view.topics[name]) for name in names}
     return TopicsChanged(topics, complete=requested is None, requested=requested or frozenset())
 
 

@@ -199,10 +199,71 @@ def test_a_request_names_what_is_wanted_when_it_is_sent() -> None:
     one.add_transient(["later"])
     assert make() is request, "the same to each broker that it is sent to"
     one.on_response(respond(topic("t", {0: (1, 0)})), 0.1, 0.5)
-    assert send(one, 0.1) == ["later", "t"]
+    assert send(one, 0.1) == ["later"]
     one.remove_transient(["later"])
-    one.on_response(respond(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    one.on_response(respond(topic("later", {0: (1, 0)})), 0.2, 0.5)
     assert one.next_request(100.0) is None
+    assert one.view.topics.keys() == {"t"}
+
+
+def test_new_topics_are_requested_alone_while_the_others_are_fresh() -> None:
+    one = keeper()
+    one.add_transient(["a"])
+    assert send(one, 0.0) == ["a"]
+    one.on_response(respond(topic("a", {0: (1, 0)})), 0.0, 0.5)
+    one.add_transient(["b", "c"])
+    assert send(one, 200.0) == ["b", "c"]
+    changed = one.on_response(respond(topic("b", {0: (1, 0)}), topic("c", {0: (1, 0)})), 200.0, 0.5)
+    assert changed.requested == {"b", "c"}
+    assert one.view.topics.keys() == {"a", "b", "c"}
+    assert one.next_poll_at() == pytest.approx(300.0), "the age is that of the first topic"
+    one.add_transient(["d"])
+    assert send(one, 300.0) == ["a", "b", "c", "d"], "the known ones are old"
+    one.on_response(respond(*(topic(name, {0: (1, 0)}) for name in "abcd")), 300.0, 0.5)
+    assert one.next_poll_at() == pytest.approx(600.0)
+
+
+def ready() -> MetadataRefresher:
+    one = keeper()
+    one.set_topics(WantedTopics(frozenset({"a"})))
+    send(one, 0.0)
+    one.on_response(respond(topic("a", {0: (1, 0)})), 0.0, 0.5)
+    return one
+
+
+def test_all_topics_are_requested_if_something_did_not_fit_the_view() -> None:
+    one = ready()
+    one.request_update()
+    one.add_transient(["b"])
+    assert send(one, 1.0) == ["a", "b"]
+    one.on_response(respond(topic("a", {0: (1, 0)}), topic("b", {0: (-1, 0)})), 1.0, 0.5)
+    one.add_transient(["c"])
+    assert send(one, 2.0) == ["a", "b", "c"], "a topic has no leader"
+
+
+def test_all_topics_are_requested_after_a_new_bootstrap() -> None:
+    one = ready()
+    one.view = one.view.without_brokers()
+    one.add_transient(["b"])
+    assert send(one, 1.0) == ["a", "b"]
+
+
+def test_a_request_for_new_topics_that_failed_is_followed_by_one_for_all() -> None:
+    one = ready()
+    one.add_transient(["b"])
+    assert send(one, 1.0) == ["b"]
+    one.on_failure(1.0, 0.5)
+    assert send(one, 2.0) == ["a", "b"]
+
+
+def test_a_topic_dropped_while_new_ones_are_requested_is_requested_when_it_is_wanted_again() -> None:
+    one = ready()
+    one.add_transient(["b"])
+    assert send(one, 1.0) == ["b"]
+    one.set_topics(WantedTopics())
+    one.set_topics(WantedTopics(frozenset({"a"})))
+    one.on_response(respond(topic("b", {0: (1, 0)})), 1.0, 0.5)
+    assert send(one, 1.0) == ["a"]
 
 
 def test_a_request_that_no_connection_could_send_does_not_count() -> None:
