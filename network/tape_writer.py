@@ -12,7 +12,7 @@ from kohort.common.private_files import opener
 from kohort.network.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
 
-if sys.platform == "win32":
+if sys.platform == "win32":  # a lock there would keep readers out
 
     def _lock(_file: TextIO) -> bool:
         return True
@@ -20,22 +20,18 @@ if sys.platform == "win32":
     def _unlock(_file: TextIO) -> None: ...
 
 else:
-    import fcntl
+    from kohort.common.file_lock import try_lock, unlock
 
     def _lock(file: TextIO) -> bool:
-        """Lock the file. Returns False if another client has it locked."""
+        """False if another client has the file locked. A file system without locks is not checked."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return try_lock(file)
         except OSError:
-            pass  # a file system without locks
-        return True
+            return True
 
     def _unlock(file: TextIO) -> None:
-        """Unlock the file, which a forked child may have open for longer."""
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)
+            unlock(file)
 
 
 log = logger("kohort.connections")

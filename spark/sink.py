@@ -138,15 +138,15 @@ class Writing(Shipped):
         return Written(count)
 
 
-class BatchWriter(Writing, DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(Writing, DataSourceArrowWriter):  # type: ignore[misc]  # pyspark's own types are not followed
     """`df.write`."""
 
 
-class ArrowStreamWriter(Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class ArrowStreamWriter(Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]  # as above
     """`df.writeStream` since PySpark 4.1, which passes Arrow batches to subclasses of DataSourceStreamArrowWriter."""
 
 
-class RowStreamWriter(Writing, DataSourceStreamWriter):  # type: ignore[misc]
+class RowStreamWriter(Writing, DataSourceStreamWriter):  # type: ignore[misc]  # as above
     """`df.writeStream` on PySpark 4.0, which passes rows."""
 
     def write(self, iterator: "Iterator[Row]") -> Written:

@@ -7,33 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from kohort.common.errors import KohortError
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: IO[str]) -> bool:
-        """Lock the first byte, which need not exist. Returns False if another process holds it."""
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _lock(file: IO[str]) -> bool:
-        """Lock the file. Returns False if another process holds it."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
+from kohort.common.file_lock import try_lock
 
 LOOK_EVERY_S: Final = 0.05
 
@@ -72,7 +49,7 @@ def locked(path: Path, *, timeout_s: float = inf) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s
     with path.open("a") as file:
-        while not _lock(file):
+        while not try_lock(file):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"another process holds {path}")
             time.sleep(LOOK_EVERY_S)
@@ -86,4 +63,4 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     with file:
-        return not _lock(file)
+        return not try_lock(file)
