@@ -87,6 +87,14 @@ class AutoCommitState:
                     self._handled[partition] = found
             self._next = 0.0 if self._next == inf else self._next
 
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Record a commit of the caller, which replaces what earlier polls have reached.
+
+        Otherwise an automatic commit would move it back, since the last poll's records do not count as handled.
+        """
+        for partition in self._handled.keys() & offsets.keys():
+            self._handled[partition] = offsets[partition]._replace(metadata="")
+
     def pause(self) -> None:
         """Suspend automatic commits until the next poll: close waits until no commit is in flight."""
         self._next = inf
@@ -459,6 +467,8 @@ class CommitRequestManager:
         else:
             if late_at is not None:
                 self._automatic[commit] = None
+            else:
+                self._book.on_commit(wanted)
             self.queue.put(commit)
         return commit.promise
 

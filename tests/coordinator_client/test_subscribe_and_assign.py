@@ -58,6 +58,31 @@ def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[
 
 
 @pytest.mark.proves("S-04")
+@pytest.mark.parametrize("go_on", [Consumer.close, Consumer.unsubscribe, lambda _consumer: time.sleep(0.1)])
+def test_an_automatic_commit_does_not_move_a_commit_of_the_caller_back(go_on: Callable[[Consumer], None]) -> None:
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Consumer(
+            fake.bootstrap,
+            group="group",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=20,
+            auto_offset_reset="earliest",
+            max_poll_records=5,
+        ) as consumer,
+    ):
+        fake.produce("topic", 0, [(None, b"v")] * 10)
+        consumer.subscribe(["topic"])
+        read(consumer, 5)
+        read(consumer, 5)  # only the first five are handled, as far as an automatic commit knows
+        consumer.commit()
+        go_on(consumer)
+        stored = [entry.offsets[P0].offset for entry in consumer.commit_log()]
+        assert stored == sorted(stored)
+        assert stored[-1] == 10
+
+
+@pytest.mark.proves("S-04")
 def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_once() -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)

@@ -556,6 +556,18 @@ def test_auto_commit_stores_an_unchanged_offset_again_before_brokers_expire_it()
     assert book.unrenewed().keys() == {P0}, "what is assigned again was stored in another place"
 
 
+@pytest.mark.proves("S-04")
+def test_a_commit_of_the_caller_replaces_what_earlier_polls_have_reached() -> None:
+    book = AutoCommitState(5.0)
+    book.on_poll({P0: OffsetAndMetadata(10)})
+    book.on_commit({P0: OffsetAndMetadata(20, 3, "mine"), P1: OffsetAndMetadata(7)})
+    assert book.uncommitted() == {P0: OffsetAndMetadata(20, 3)}, "it is due if the caller's commit fails"
+    book.renewed({P0: OffsetAndMetadata(20, 3, "mine")})
+    assert book.uncommitted() == book.due(1.0) == {}
+    book.on_poll({P0: OffsetAndMetadata(15)})  # after a seek
+    assert book.uncommitted() == {P0: OffsetAndMetadata(15)}
+
+
 def test_auto_commit_forgets_a_position_that_is_not_known_any_more() -> None:
     book = AutoCommitState(5.0)
     book.on_poll({P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(4)})
