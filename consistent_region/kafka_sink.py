@@ -97,6 +97,7 @@ class KafkaSink:
         self._settings = settings
         self._collected: dict[TaskId, list[bytes]] = {}
         self._selected: list[bytes] = []
+        self._partitions = 0  # of the topic, as far as they are known
         self._commits_offsets = True
         self._refused_member: ConsumerGroupMetadata | None = None
         self._producers: dict[TaskId, Producer] = {}
@@ -114,11 +115,15 @@ class KafkaSink:
     ) -> None:
         """Have a record written when the checkpoint that this one comes into is complete.
 
-        Raises ValueError for a negative partition or time, which -1 leaves out, and TypeError for a text.
+        Raises ValueError for a negative partition or time, which -1 leaves out, and TypeError for a text. Raises
+        ConfigurationError for a partition that the topic does not have. Requests the number of partitions if the
+        partition is above those known, and raises UnknownTopic and OperationTimeout then.
         """
         for name, number in (("partition", partition), ("timestamp_ms", timestamp_ms)):
             if number is not None and number < ABSENT:
                 raise ValueError(f"{name} is not negative: {number} (topic={self._topic})")
+        if partition is not None and partition >= self._partitions:
+            self._check_partition(partition)
         self._selected.append(packed(value, key, headers, partition, timestamp_ms))
 
     def open(self, place: SinkPlace) -> None:
@@ -225,13 +230,28 @@ class KafkaSink:
             raise
         return producer
 
-    def _looked_up(self, task: TaskId) -> Witness:
-        """The last commit of a task."""
+    def _reader(self, group: str | None = None) -> Consumer:
         # A cluster that authenticates the producer authenticates the reader too.
         # It fetches nothing, so its limit of a frame need not hold a Fetch response.
         shared = (SETTINGS.keys() & ProducerConfig.table.keys()) - {"max_frame_bytes"}
         connecting = {name: value for name, value in self._settings.items() if name in shared}
-        with Consumer(self._bootstrap, group=self._marker(task), **connecting) as reader:
+        return Consumer(self._bootstrap, group=group, **connecting)
+
+    def _check_partition(self, partition: int) -> None:
+        """Refuse what no commit could write: its checkpoint would end each next owner of the task."""
+        with self._reader() as reader:
+            self._partitions = len(reader.partitions_for(self._topic, fresh=True))
+        if partition >= self._partitions:
+            raise ConfigurationError(
+                f"the sink's topic has no such partition, but {self._partitions} from 0 on",
+                hint="leave partition out, or add partitions to the topic",
+                topic=self._topic,
+                partition=partition,
+            )
+
+    def _looked_up(self, task: TaskId) -> Witness:
+        """The last commit of a task."""
+        with self._reader(self._marker(task)) as reader:
             found = reader.committed([self._note])[self._note]
         return NO_COMMIT if found is None else Witness(found.metadata, found.offset)
 

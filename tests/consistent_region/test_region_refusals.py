@@ -142,9 +142,31 @@ def sending(bootstrap: str, values: list[bytes], **settings: Any) -> tuple[Kafka
     return sink, due(sink)
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[Any]:
+def test_a_partition_that_the_topic_lacks_is_refused_before_a_checkpoint_owes_its_record() -> None:
+    with FakeBroker(topics={"out": 2}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+        sink.open(place())
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        sink.select(T0)
+        sink.send(b"one", partition=1)
+        for beyond in (2, 1 << 40):
+            with pytest.raises(ConfigurationError) as raised:
+                sink.send(b"lost", partition=beyond)
+            assert raised.value.place == {"topic": "out", "partition": beyond}
+        sink.send(b"any", partition=-1)
+        broker.add_partitions("out", 3)
+        sink.send(b"two", partition=2)
+        looked_up = len(broker.calls_of("Metadata"))
+        sink.send(b"three", partition=1)
+        assert len(broker.calls_of("Metadata")) == looked_up
+        sink.commit(due(sink), AT)
+        sink.close()
+        assert [one.value for one in read(broker.bootstrap, "out", 1, partition=2)] == [b"two"]
+
+
+def read(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[Any]:
     with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
-        reader.assign([TopicPartition(topic, 0)])
+        reader.assign([TopicPartition(topic, partition)])
         found: list[Any] = []
         while len(found) < count:
             found += [record for columns in reader.poll(5.0) for record in columns]
