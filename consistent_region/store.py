@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
@@ -142,9 +142,12 @@ class SqliteStore:
     """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
     A connection belongs to the process that opened it, and a forked child opens its own. An open file that was
-    unlinked or replaced is noticed at the next transaction, which raises StoreLost. `create=False` changes no file that
-    is not a store: its first transaction raises ConfigurationError.
+    unlinked or replaced is noticed at the next transaction, which raises StoreLost. So is the file `PATH-wal`, which
+    has the last commits. `create=False` changes no file that is not a store: its first transaction raises
+    ConfigurationError.
     """
+
+    _creating: ClassVar = threading.Lock()
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0, create: bool = True) -> None:
         self.path = Path(path).absolute()  # a handler may change the working directory
@@ -153,7 +156,7 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = -1
-        self._file: tuple[int, int] | None = None  # the device and inode of the open file
+        self._opened_files: object = None
         if str(path) in ("", ":memory:"):
             raise ConfigurationError("an SQLite coordinator needs a file", hint='coordinator="sqlite:///PATH"')
 
@@ -246,11 +249,15 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             self._connection, self._pid = self._opened(), os.getpid()
-            self._file = file_at(self.path)
+            self._opened_files = self._files
         return self._connection
 
+    @property
+    def _files(self) -> tuple[object, object]:
+        return file_at(self.path), file_at(f"{self.path}-wal")
+
     def _check_file(self) -> None:
-        if file_at(self.path) != self._file:
+        if self._files != self._opened_files:
             # The connection would go on in a file that no later process can open.
             raise StoreLost(
                 "the coordinator's file was unlinked or replaced while it was open",
@@ -261,8 +268,10 @@ class SqliteStore:
     def _opened(self) -> sqlite3.Connection:
         until = time.monotonic() + self._timeout_s
         if self._create:
-            with suppress(OSError), open(self.path, "ab", opener=opener):
-                pass  # states of members are in it, so only its owner may read it; SQLite would apply the umask
+            # States of members are in it, so only its owner may read it. SQLite would apply the umask. A file that is
+            # there is not opened: each close ends the locks of all connections of this process to it (POSIX).
+            with suppress(OSError), self._creating, open(self.path, "xb", opener=opener):
+                pass
         where = str(self.path) if self._create else f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
             where, timeout=self._timeout_s, isolation_level=None, check_same_thread=False, uri=not self._create

@@ -640,11 +640,14 @@ def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: 
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_is_unlinked_or_replaced_while_it_is_open_is_noticed(tmp_path: Path, replaced: bool) -> None:
-    path = tmp_path / "region.db"
-    store = SqliteStore(path)
+@pytest.mark.parametrize("name", ["region.db", "region.db-wal"])
+def test_a_file_that_is_unlinked_or_replaced_while_it_is_open_is_noticed(
+    tmp_path: Path, name: str, replaced: bool
+) -> None:
+    store = SqliteStore(tmp_path / "region.db")
     coordinator = RegionCoordinator(store, "r", "g", lambda: 0.0)
     ticket = coordinator.register("a").ticket
+    path = tmp_path / name
     if replaced:
         shutil.copy(path, tmp_path / "copy.db")
         os.replace(tmp_path / "copy.db", path)
@@ -656,6 +659,28 @@ def test_a_file_that_is_unlinked_or_replaced_while_it_is_open_is_noticed(tmp_pat
         with pytest.raises(StoreLost, match="unlinked or replaced"):
             coordinator.report(ticket, 1, 1)
     store.close()
+
+
+def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Another process that closed the file took itself for the last, and unlinked the log with the next commits."""
+    first, second = (SqliteStore(tmp_path / "region.db") for _ in range(2))
+    coordinator = RegionCoordinator(first, "r", "g", lambda: 0.0)
+    coordinator.register("a")
+    RegionCoordinator(second, "r", "g", lambda: 0.0).register("b")
+    program = (
+        "import sys\n"
+        "from kohort.consistent_region.coordinator import RegionCoordinator\n"
+        "from kohort.consistent_region.store import SqliteStore\n"
+        "store = SqliteStore(sys.argv[1])\n"
+        "print(*RegionCoordinator(store, 'r', 'g').members())\n"
+        "store.close()\n"
+    )
+    look = [sys.executable, "-c", program, str(tmp_path / "region.db")]
+    assert subprocess.run(look, check=True, capture_output=True, text=True).stdout == "a b\n"
+    coordinator.register("c")
+    assert subprocess.run(look, check=True, capture_output=True, text=True).stdout == "a b c\n"
+    first.close()
+    second.close()
 
 
 def test_a_file_that_another_is_just_making_is_waited_for(tmp_path: Path) -> None:
