@@ -231,12 +231,13 @@ class SqliteStore:
             try:
                 connection = self._open()
                 self._check_file()
-                connection.execute(begin)
+                is_outer = not connection.in_transaction  # else a signal handler uses the store of its own thread
                 try:
+                    connection.execute(begin)
                     yield
                     connection.execute("COMMIT")
                 except BaseException:
-                    if connection.in_transaction:
+                    if is_outer and connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as problem:
@@ -248,8 +249,10 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
-            self._connection, self._pid = self._opened(), os.getpid()
-            self._opened_files = self._files
+            self._connection = None
+            connection = self._opened()
+            self._opened_files, self._pid = self._files, os.getpid()
+            self._connection = connection
         return self._connection
 
     @property

@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
@@ -26,7 +27,13 @@ log = logger("kohort.region")
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]
 Load = Callable[[StateReference], bytes]
-_RESERVED: Final[dict[int, object]] = {}  # by the id of a sink
+
+
+class _Reservation:
+    """Lasts as long as its member runs."""
+
+
+_RESERVED: Final[WeakValueDictionary[int, _Reservation]] = WeakValueDictionary()  # by the id of a sink
 
 
 @dataclass(slots=True)
@@ -135,17 +142,20 @@ class TaskStates:
     @contextmanager
     def reserved(self) -> Iterator[None]:
         """Have the sinks for this member alone. Raises ConfigurationError if another member has one at the moment."""
-        with ExitStack() as stack:
+        mine: list[_Reservation] = []
+        try:
             for name, sink in self._sinks.items():
-                if _RESERVED.setdefault(id(sink), mine := object()) is not mine:
+                mine.append(_Reservation())
+                if _RESERVED.setdefault(id(sink), mine[-1]) is not mine[-1]:
                     raise ConfigurationError(
                         "the sink belongs to another member of this process, or has another name too",
                         hint="give each member a sink of its own, and a handler that writes to it",
                         setting="sinks",
                         sink=name,
                     )
-                stack.callback(_RESERVED.pop, id(sink))
             yield
+        finally:
+            mine.clear()  # all at once, also if an interrupt came
 
     def open(self, place: SinkPlace) -> None:
         for name, sink in self._sinks.items():

@@ -2,8 +2,18 @@
 
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kohort.consistent_region import DictState
+from kohort.consistent_region.errors import CoordinatorUnavailable
+from kohort.consistent_region.store import Key, SqliteStore
+from kohort.consistent_region.task_states import TaskStates
+from tests.consistent_region.region_hand import Listed
+from tests.interrupts import Interrupt, Tracer, every_point_within
 
 # A member that idles; SIGTERM comes in the middle of an Event's wait, if that is what `run` idles in.
 PROGRAM = """
@@ -77,3 +87,44 @@ sys.exit(statuses != [signal.SIGTERM])
 @pytest.mark.proves("B-36")
 def test_sigterm_ends_a_child_that_a_handler_has_forked() -> None:
     assert subprocess.run([sys.executable, "-c", FORKING], check=False, timeout=300).returncode == 0
+
+
+def test_an_interrupt_leaves_no_transaction_open(tmp_path: Path) -> None:
+    """It kept the file locked for all processes, and its store refused every further transaction."""
+    key = Key("state", "g", "a")
+    store, other = (SqliteStore(tmp_path / "region.db", timeout_s=0.0) for _ in range(2))
+
+    def put(store: SqliteStore) -> None:
+        with store.transaction() as books:
+            books.put(key, b"value")
+
+    def script(tracer: Tracer) -> None:
+        interrupted = SqliteStore(tmp_path / "region.db", timeout_s=0.0)
+        with suppress(Interrupt), tracer.on():
+            put(interrupted)
+        put(other)
+        put(interrupted)
+        interrupted.close()
+
+    every_point_within(script)
+    with store.transaction() as books:
+        books.put(key, b"outer")
+        with pytest.raises(CoordinatorUnavailable, match="within a transaction"), store.read():
+            pass  # as a signal handler may
+    with other.read() as books:
+        assert books.get(key) == b"outer"
+    store.close()
+    other.close()
+
+
+def test_an_interrupt_leaves_no_sink_reserved() -> None:
+    """A later sink at the same address was refused, too."""
+    sinks: dict[str, Any] = {"one": Listed(), "two": Listed()}
+
+    def script(tracer: Tracer) -> None:
+        with suppress(Interrupt), tracer.on(), TaskStates(lambda _task: DictState(), sinks).reserved():
+            pass
+        with TaskStates(lambda _task: DictState(), sinks).reserved():
+            pass
+
+    every_point_within(script)
