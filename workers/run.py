@@ -92,11 +92,9 @@ def run(
         stack.enter_context(on_sigterm(partial(_thread.start_new_thread, stop.set, ())))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
-        try:
-            _take_turns(consumer, turn, work, stop)
-        finally:
-            work.end(stop_timeout_s)
-            _finish(consumer, turn)
+        stack.callback(_finish, consumer, turn)  # also if an interrupt cuts off the end of the handlers
+        stack.callback(work.end, stop_timeout_s)
+        _take_turns(consumer, turn, work, stop)
     return work.state.outcome()
 
 

@@ -66,11 +66,9 @@ async def run_async(
         stack.enter_context(_sigterm_sets(stop))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _TaskHooks(turn.jobs, work, stop_timeout_s)))
-        try:
-            await _take_turns(consumer, turn, work, stop)
-        finally:
-            await work.end(stop_timeout_s)
-            await _finish(consumer, turn)
+        stack.push_async_callback(_finish, consumer, turn)  # also if a second cancellation cuts off `end`
+        stack.push_async_callback(work.end, stop_timeout_s)
+        await _take_turns(consumer, turn, work, stop)
     return work.state.outcome()
 
 

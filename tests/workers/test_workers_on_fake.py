@@ -22,6 +22,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.run_state import RunState
 from kohort.workers.share_jobs import ShareJobs
 
 PATIENCE_S = 60.0
@@ -734,6 +735,35 @@ def test_the_next_run_has_the_records_of_a_poll_behind_which_an_interrupt_came(
     assert committed(fake) == 9
 
 
+@pytest.mark.proves("W-05", "W-06")
+def test_the_next_run_has_the_records_of_a_run_whose_end_an_interrupt_cut_off(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a second Ctrl-C while handlers end. The next run committed offsets behind records that no handler had."""
+    fill(fake, 9)
+    seen, stop, goes_on = Counter[int](), threading.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        stop.set()
+        goes_on.wait(PATIENCE_S)
+        seen[record.offset] += 1
+
+    def interrupted(*_given: object) -> None:
+        goes_on.set()
+        raise KeyboardInterrupt
+
+    with consumer_of(fake) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(RunState, "stop", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(consumer, handler, concurrency=1, stop=stop)
+        stop.clear()
+        stop_when(lambda: len(seen) == 9, stop)
+        run(consumer, lambda record: seen.update([record.offset]), stop=stop)
+    assert seen.keys() == set(range(9))
+    assert committed(fake) == 9
+
+
 @pytest.mark.proves("W-06")
 def test_a_record_behind_whose_selection_an_interrupt_comes_is_given_back(
     fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
@@ -860,6 +890,34 @@ def test_a_cancelled_run_of_tasks_commits_what_is_done(fake: FakeBroker) -> None
 
     asyncio.run(main())
     assert committed(fake) == 25
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_the_next_run_of_tasks_has_the_records_of_one_that_was_cancelled_twice(fake: FakeBroker) -> None:
+    fill(fake, 9)
+    started: list[int] = []
+
+    async def handler(record: Record) -> None:
+        started.append(record.offset)
+        if len(started) == 1:
+            await asyncio.sleep(3600)
+
+    async def main() -> None:
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            for cancellations in (2, 1):
+                task = asyncio.ensure_future(run_async(consumer, handler, concurrency=1))
+                while len(started) < (1 if cancellations == 2 else 10):
+                    await asyncio.sleep(0.01)
+                for _ in range(cancellations):
+                    task.cancel()
+                    await asyncio.sleep(0.05)
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(main())
+    assert started == [0, *range(9)]
+    assert committed(fake) == 9
 
 
 @pytest.mark.proves("W-05", "W-06")
