@@ -91,41 +91,16 @@ class Step(Enum):
 
 _R, _T, _P, _S = RegionState, RegionTrigger, RegionPhase, Step
 
+_ENDS: Final = {_T.GAVE_UP: _R.FAILED, _T.CLOSED: _R.CLOSED}
+
 TRANSITIONS: Final[Mapping[RegionState, Mapping[RegionTrigger, RegionState]]] = state_table(
     {
-        _R.INITIALIZED: {
-            _T.REGISTERED: _R.EVENT_THREAD_STARTED,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
-        _R.EVENT_THREAD_STARTED: {
-            _T.FIRST_LIFE: _R.SUBSCRIBED,
-            _T.RELAUNCHED: _R.CR_RESET_PENDING,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
-        _R.SUBSCRIBED: {
-            _T.FETCHED: _R.RECORDS_FETCHED,
-            _T.MUST_RESET: _R.CR_RESET_PENDING,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
-        _R.RECORDS_FETCHED: {
-            _T.MUST_RESET: _R.CR_RESET_PENDING,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
-        _R.CR_RESET_PENDING: {
-            _T.WENT_BACK: _R.RESET_COMPLETE,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
-        _R.RESET_COMPLETE: {
-            _T.FETCHED: _R.RECORDS_FETCHED,
-            _T.MUST_RESET: _R.CR_RESET_PENDING,
-            _T.GAVE_UP: _R.FAILED,
-            _T.CLOSED: _R.CLOSED,
-        },
+        _R.INITIALIZED: {_T.REGISTERED: _R.EVENT_THREAD_STARTED, **_ENDS},
+        _R.EVENT_THREAD_STARTED: {_T.FIRST_LIFE: _R.SUBSCRIBED, _T.RELAUNCHED: _R.CR_RESET_PENDING, **_ENDS},
+        _R.SUBSCRIBED: {_T.FETCHED: _R.RECORDS_FETCHED, _T.MUST_RESET: _R.CR_RESET_PENDING, **_ENDS},
+        _R.RECORDS_FETCHED: {_T.MUST_RESET: _R.CR_RESET_PENDING, **_ENDS},
+        _R.CR_RESET_PENDING: {_T.WENT_BACK: _R.RESET_COMPLETE, **_ENDS},
+        _R.RESET_COMPLETE: {_T.FETCHED: _R.RECORDS_FETCHED, _T.MUST_RESET: _R.CR_RESET_PENDING, **_ENDS},
         _R.FAILED: {_T.CLOSED: _R.CLOSED},
         _R.CLOSED: {},
     }
