@@ -14,7 +14,10 @@ class Job(NamedTuple):
 
 
 class Jobs(Protocol):
-    """Makes jobs of polled records, and gives their outcomes to the consumer. One thread uses it."""
+    """Makes jobs of polled records, and gives their outcomes to the consumer. One thread uses it.
+
+    By default no job is the last or is gone, and what has no outcome needs no call.
+    """
 
     @property
     def releases(self) -> bool:
@@ -28,6 +31,7 @@ class Jobs(Protocol):
 
     def started(self, job: Job) -> None:
         """A handler has the job that `next` has returned."""
+        return
 
     @property
     def blocked(self) -> bool:
@@ -35,9 +39,11 @@ class Jobs(Protocol):
 
     def is_last(self, attempt: int) -> bool:
         """True if the broker allows no further attempt."""
+        return False
 
     def is_gone(self, job: Job) -> bool:
         """True if another member handles the record again, so that an outcome has no effect."""
+        return False
 
     def done(self, job: Job) -> None:
         """The effect of the handler, or the dead letter, is done."""
@@ -53,6 +59,8 @@ class Jobs(Protocol):
 
     def put_back(self, job: Job) -> None:
         """The job does not start, because the run ends."""
+        return
 
     def stop(self) -> None:
         """Put back the records that have no job."""
+        return

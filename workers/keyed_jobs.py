@@ -8,7 +8,7 @@ from kohort.common import TopicPartition
 from kohort.fastpath import Record, RecordColumns
 from kohort.workers.completed_offsets import CompletedOffsets
 from kohort.workers.errors import HandlerFailed
-from kohort.workers.job import Job
+from kohort.workers.job import Job, Jobs
 
 MOST_WAITING_BYTES: Final = 16 << 20
 """The most bytes of values of a partition that wait for earlier records with their keys, up to one record."""
@@ -95,8 +95,8 @@ class PartitionJobs:
             self.offsets.end(self._end)
 
 
-class KeyedJobs:
-    """The partitions of a consumer; see `Jobs`."""
+class KeyedJobs(Jobs):
+    """The partitions of a consumer; see `Jobs`. Without an outcome a record is not committed."""
 
     releases = False
 
@@ -124,9 +124,6 @@ class KeyedJobs:
                 return job
         return None
 
-    def started(self, job: Job) -> None:
-        """Nothing to do: without an outcome the record is not committed."""
-
     @property
     def blocked(self) -> bool:
         """True if records wait for a handler, for others of their key, or for a commit."""
@@ -136,10 +133,6 @@ class KeyedJobs:
     def full(self) -> frozenset[TopicPartition]:
         """The partitions of which no more records are wanted now."""
         return frozenset(one.partition for one in self._turns if one.backlog)
-
-    def is_last(self, attempt: int) -> bool:
-        """False: attempts are counted here, and not by the broker."""
-        return False
 
     def is_gone(self, job: Job) -> bool:
         """True if the partition was revoked or lost since."""
@@ -161,12 +154,6 @@ class KeyedJobs:
             partition=job.record.partition,
             offset=job.record.offset,
         ) from error
-
-    def put_back(self, job: Job) -> None:
-        """Nothing to do: the record is not committed."""
-
-    def stop(self) -> None:
-        """Nothing to do, as for `put_back`."""
 
     # --- offsets
 

@@ -198,11 +198,9 @@ class _Handlers:
             return
         failure, end = _outcome(future, self._ends)
         if end is not None:
-            self.state.cancelled(job)
-            if self.state.stopping:
-                return  # the run ends with the first of them
-            raise end
-        self.state.finished(job, failure, monotonic())
+            self.state.broken(job, end)
+        else:
+            self.state.finished(job, failure, monotonic())
 
     def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended."""

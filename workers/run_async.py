@@ -186,12 +186,10 @@ class _Tasks:
                 self.state.cancelled(job)
                 continue
             error = RuntimeError("the handler was cancelled") if task.cancelled() else task.exception()
-            if error is not None and not isinstance(error, Exception):
-                self.state.cancelled(job)
-                if self.state.stopping:
-                    continue  # the run ends with the first of them
-                raise error
-            self.state.finished(job, error, monotonic())
+            if error is None or isinstance(error, Exception):
+                self.state.finished(job, error, monotonic())
+            else:
+                self.state.broken(job, error)
         self.state.tick(monotonic())
 
     async def news(self, timeout_s: float) -> None:

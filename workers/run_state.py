@@ -103,6 +103,12 @@ class RunState:
             raise self._failure
         return self.totals
 
+    def broken(self, job: Job, error: BaseException) -> None:
+        """An error that is no failure of the handler. The first one ends the run, and is raised here."""
+        self.cancelled(job)
+        if not self.stopping:
+            raise error
+
     def cancelled(self, job: Job) -> None:
         """A started job was cancelled before its handler ran."""
         self._running.pop(id(job), None)

@@ -8,16 +8,16 @@ from kohort.common.log_context import logger
 from kohort.network.errors import IllegalState
 from kohort.share_consumer import ShareRecords
 from kohort.share_consumer.consumer_base import ShareConsumerBase
-from kohort.workers.job import Job
+from kohort.workers.job import Job, Jobs
 
 log = logger("kohort.workers")
 
 
-class ShareJobs:
+class ShareJobs(Jobs):
     """Holds acquired records until their jobs are done; see `Jobs`.
 
     `delivery_limit`: the deliveries after which the broker archives a record. A record whose lock is lost comes again
-    by itself, so its outcome is dropped.
+    by itself. The consumer refuses its outcome, which is dropped.
     """
 
     releases = True
@@ -47,10 +47,6 @@ class ShareJobs:
 
     def is_last(self, attempt: int) -> bool:
         return attempt >= self._delivery_limit
-
-    def is_gone(self, job: Job) -> bool:
-        """False: the consumer refuses an acknowledgement whose lock is lost."""
-        return False
 
     def done(self, job: Job) -> None:
         self._acknowledge(job, "accept")
