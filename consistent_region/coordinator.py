@@ -33,7 +33,6 @@ MAX_CONSECUTIVE_RESETS: Final = 5
 INCARNATION_BITS: Final = 48
 KEPT_CHECKPOINTS: Final = 3
 LEASE_S: Final = 30.0
-RENEWED_BELOW: Final = 2 / 3
 TaskPartitions = Mapping[TaskId, Sequence[TopicPartition]]
 
 
@@ -155,7 +154,7 @@ class RegionCoordinator:
                 record = self._stored(books)
         now = self._now()
         late = record.barrier is not None and now >= record.deadline
-        if late or (ticket is not None and self._runs_low(record, ticket, now)):
+        if late or (ticket is not None and coordinator_rules.runs_low(record, ticket, now, self.lease_s)):
             with self.store.transaction() as books:
                 record = self._keep(books, self._known(books), ticket)
         return self._view(record)
@@ -165,8 +164,7 @@ class RegionCoordinator:
     def initial(self) -> Positions:
         """The first offset of each partition that the region ever owned. Never cached: another member may just have set
         it."""
-        with self.store.read() as books:
-            return self._stored(books).initial
+        return self.record().initial
 
     def put_initial(self, ticket: CheckpointTicket, positions: Positions) -> Positions:
         """Propose initial offsets, and return the valid ones, which are those proposed first (CR-16)."""
@@ -450,14 +448,11 @@ class RegionCoordinator:
         synced to the disk.
         """
         now = self._now()
-        if ticket is not None and self._runs_low(record, ticket, now):
+        if ticket is not None and coordinator_rules.runs_low(record, ticket, now, self.lease_s):
             record = coordinator_rules.renewed(record, ticket, now, self.lease_s)
         if record is not self._read[1]:
             books.put(Key("region", self.group), encode_record(record))
         return record
-
-    def _runs_low(self, record: RegionRecord, ticket: CheckpointTicket, now: float) -> bool:
-        return coordinator_rules.lease_left_s(record, ticket, now, self.lease_s) < self.lease_s * RENEWED_BELOW
 
     def _view(self, record: RegionRecord) -> MembershipView:
         return coordinator_rules.view(record, self._now())

@@ -42,6 +42,7 @@ from kohort.consistent_region.witness import continued
 NO_EPOCH = -1
 NO_GENERATION = -1
 FORGOTTEN_AFTER_S = 600.0
+RENEWED_BELOW = 2 / 3
 
 
 def created(region: str, group: str, now: float, lineage: str) -> RegionRecord:
@@ -106,10 +107,10 @@ def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s:
     return record.with_member(ticket, known)
 
 
-def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> float:
-    """The time (s) for which the member counts as here. Raises NotRegisteredError, FencedError."""
+def runs_low(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> bool:
+    """True if the member's lease is to be renewed. Raises NotRegisteredError, FencedError."""
     known = record.member(ticket)
-    return known.lease_deadline - now if known.here(now, lease_s) else 0.0
+    return not known.here(now, lease_s) or known.lease_deadline - now < lease_s * RENEWED_BELOW
 
 
 def view(record: RegionRecord, now: float) -> MembershipView:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import RegionError, SplitTaskError, StrangerError, UnreadError
 from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -58,24 +59,19 @@ class GroupCheck:
 
     Raises StrangerError at once, and UnreadError, SplitTaskError and NotCopartitionedError if several looks agree.
 
-    `mates`: `Consumer.group_members`. `members` and `begun` (the partitions with an initial offset) come from the
-    coordinator. They are called second, because each member registers before it joins the group.
+    `mates`: `Consumer.group_members`. The coordinator is requested second, because each member registers before it
+    joins the group.
     """
 
     def __init__(
         self,
-        region: str,
-        group: str,
+        coordinator: RegionCoordinator,
         mates: Callable[[float], Iterable[GroupMemberDescription]],
-        members: Callable[[], Collection[str]],
-        begun: Callable[[], Collection[TopicPartition]],
         task_map: TaskMap,
     ) -> None:
-        self._region = region
-        self._group = group
+        self._coordinator = coordinator
+        self._place = {"group": coordinator.group, "region": coordinator.region}
         self._mates = mates
-        self._members = members
-        self._begun = begun
         self._task_map = task_map
         self._due_at: float | None = None
         self._wrong_looks = 0
@@ -92,7 +88,8 @@ class GroupCheck:
         self._due_at = None
         try:
             mates = tuple(self._mates(LOOK_TIMEOUT_S))
-            found, begun = strangers(mates, self._region, self._members()), self._begun()
+            found = strangers(mates, self._coordinator.region, self._coordinator.members())
+            begun = self._coordinator.initial()
         except KohortError as error:
             self._due_at = now + LOOK_AGAIN_S
             return str(error)
@@ -100,8 +97,7 @@ class GroupCheck:
             raise StrangerError(
                 "a consumer that is no member of the region is in its group",
                 hint="stop it, or give it a group of its own",
-                group=self._group,
-                region=self._region,
+                **self._place,
                 strangers=", ".join(f"{one.client_id} at {one.host} ({one.member_id})" for one in found),
             )
         if (wrong := self._wrong(mates, begun)) is None:
@@ -117,13 +113,12 @@ class GroupCheck:
         self, mates: Collection[GroupMemberDescription], begun: Collection[TopicPartition]
     ) -> RegionError | None:
         """The fault of an assignment that stays as it is."""
-        place = {"group": self._group, "region": self._region}
         if left := unread(mates, begun):
             return UnreadError(
                 "partitions of the region are not assigned to any member, so checkpoints cannot complete",
                 hint="subscribe to the topic again, or run `kohort region forget` if it was deleted",
                 partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),
-                **place,
+                **self._place,
             )
         if tasks := split(mates, self._task_map):
             task, owners = next(iter(tasks.items()))
@@ -132,7 +127,7 @@ class GroupCheck:
                 hint="assignors that keep them together are range and copartition",
                 task=str(task),
                 members=", ".join(owners),
-                **place,
+                **self._place,
             )
         try:
             self._task_map.check_counts(begun)

@@ -12,7 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -167,16 +167,8 @@ def check_apart(before: TaskSnapshot | None, now: TaskSnapshot, sequence: int) -
 
 def encode(manifest: Manifest) -> bytes:
     """The one way in which this manifest is written."""
-    payload = canonical(
-        {
-            "epoch": manifest.epoch,
-            "generation": manifest.generation,
-            "group": manifest.group,
-            "region": manifest.region,
-            "sequence": manifest.sequence,
-            "tasks": plain_snapshots(manifest.tasks),
-        }
-    )
+    plain = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
+    payload = canonical({**plain, "tasks": plain_snapshots(manifest.tasks)})
     return _HEAD.pack(MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload
 
 

@@ -120,14 +120,7 @@ class RegionDriver(RebalanceHooks):
         self.batch_records = batch_records
         self.records_a_turn = records_a_turn
         self.history = history or RegionHistory()
-        self._group_check = GroupCheck(
-            coordinator.region,
-            coordinator.group,
-            consumer.group_members,
-            coordinator.members,
-            coordinator.initial,
-            task_map,
-        )
+        self._group_check = GroupCheck(coordinator, consumer.group_members, task_map)
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
         self._memory_low = memory_low

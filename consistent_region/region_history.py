@@ -93,16 +93,9 @@ class RegionHistory:
     def _put(
         self, member: RegionMember, at_s: float, kind: Kind, partitions: frozenset[TopicPartition], text: str = ""
     ) -> None:
+        records = member.metrics["records_submitted_total"]
         moment = HistoryEntry(
-            at_s,
-            kind,
-            member.state,
-            member.epoch,
-            member.base,
-            member.generation,
-            partitions,
-            member.metrics["records_submitted_total"],
-            text,
+            at_s, kind, member.state, member.epoch, member.base, member.generation, partitions, records, text
         )
         self.timeline = (*self.timeline[-(KEPT_MOMENTS - 1) :], moment)
         if self._on_moment is not None:

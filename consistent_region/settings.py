@@ -36,12 +36,7 @@ class RegionSettings:
     hand_over: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_poll_records",
-            "drain_timeout_s",
-            "checkpoint_timeout_s",
-            "look_interval_s",
-        ):
+        for name in ("max_poll_records", "drain_timeout_s", "checkpoint_timeout_s", "look_interval_s"):
             check_positive(name, getattr(self, name))
         if not isinstance(self.trigger, Trigger):  # a number would be no trigger, and no checkpoint would begin
             raise ConfigurationError(
