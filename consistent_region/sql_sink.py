@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from typing import Any, Final, Literal, get_args
 
@@ -30,8 +29,15 @@ _DEAD: Final = """CREATE TABLE IF NOT EXISTS kohort_dead_letters (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
     lineage TEXT NOT NULL, sequence BIGINT NOT NULL, statement TEXT NOT NULL, statement_values TEXT NOT NULL,
     cause TEXT NOT NULL)"""
-_DEAD_COLUMNS: Final = 9
 _KEY: Final = ("region", "consumer_group", "task", "sink")
+_OF_TASK: Final = " AND ".join(f"{name} = ?" for name in _KEY)
+_READ: Final = f"SELECT owner, term, lineage, sequence FROM kohort_task WHERE {_OF_TASK}"
+_NOTE: Final = f"UPDATE kohort_task SET lineage = ?, sequence = ? WHERE {_OF_TASK}"
+_PUT_ASIDE: Final = "INSERT INTO kohort_dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_TAKE: Final = f"""INSERT INTO kohort_task ({", ".join(_KEY)}, owner, term, lineage, sequence)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT ({", ".join(_KEY)})
+    DO UPDATE SET owner = excluded.owner, term = excluded.term
+    WHERE kohort_task.owner <> excluded.owner OR kohort_task.term < excluded.term"""
 RETRY_TIMEOUT_S: Final = 60.0
 RETRIED_AFTER_S: Final = 0.2
 
@@ -118,19 +124,12 @@ class SqlSink:
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
         """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
-        columns = (*_KEY, "owner", "term", "lineage", "sequence")
-        marks = ", ".join([self._dialect.mark] * len(columns))
-        taking = (
-            f"INSERT INTO kohort_task ({', '.join(columns)}) VALUES ({marks}) "
-            f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET owner = excluded.owner, term = excluded.term "
-            "WHERE kohort_task.owner <> excluded.owner OR kohort_task.term < excluded.term"
-        )
         found: dict[TaskId, Witness] = {}
 
         def take(cursor: Any) -> None:
             self.latest_term = 0
             for task in sorted(tasks):
-                cursor.execute(taking, (*self._key(task), *term, *NO_COMMIT))
+                self._run(cursor, _TAKE, *self._key(task), *term, *NO_COMMIT)
                 owner, note = self._noted(cursor, task)
                 self.latest_term = max(self.latest_term, owner.number)
                 if note != NO_COMMIT:
@@ -165,7 +164,7 @@ class SqlSink:
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
         """Run the statements of all tasks in one transaction, unless they are done. Raises RegionError."""
         try:
-            self._retried(lambda cursor: self._carry_out(cursor, due, at, self._execute))
+            self._retried(lambda cursor: self._carry_out(cursor, due, at, None))
         except RegionError as error:
             cause = error.__cause__
             if self._on_refused == "raise" or not isinstance(cause, Exception) or not self._dialect.refuses(cause):
@@ -176,7 +175,7 @@ class SqlSink:
 
         def carry_out(cursor: Any) -> None:
             put_aside.clear()
-            self._carry_out(cursor, due, at, partial(self._execute_or_put_aside, put_aside, at))
+            self._carry_out(cursor, due, at, put_aside)
 
         self._retried(carry_out)
         self.refused_total += len(put_aside)
@@ -196,13 +195,8 @@ class SqlSink:
 
     # --- inner
 
-    def _carry_out(
-        self,
-        cursor: Any,
-        due: Sequence[DueEffects],
-        at: Witness,
-        execute: Callable[[Any, TaskId, str, list[Any]], object],
-    ) -> None:
+    def _carry_out(self, cursor: Any, due: Sequence[DueEffects], at: Witness, put_aside: list[str] | None) -> None:
+        """Execute statements. `put_aside` gets the causes of those that become dead letters, unless it is None."""
         for task, prepared, _offsets in due:
             owner, note = self._noted(cursor, task)
             ours = self._terms.get(task)
@@ -217,34 +211,39 @@ class SqlSink:
                 log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
             elif not note.covers(at):
                 for text, values in (one for segment in prepared for one in parsed_json(segment)):
-                    execute(cursor, task, text, values)
-                self._note(cursor, task, at)
+                    if put_aside is None:
+                        self._execute(cursor, text, values)
+                    elif (cause := self._refusal(cursor, text, values)) is not None:
+                        self._run(cursor, _PUT_ASIDE, *self._key(task), *at, text, json.dumps(values), cause)
+                        put_aside.append(cause)
+                self._run(cursor, _NOTE, *at, *self._key(task))
 
     def _unowned(self, found: str, hint: str, task: TaskId) -> FencedError:
         return FencedError(
             f"the sink's database has {found}", hint=hint, **dict(zip(_KEY, self._key(task), strict=True))
         )
 
-    def _execute(self, cursor: Any, _task: TaskId, text: str, values: list[Any]) -> None:
+    def _run(self, cursor: Any, statement: str, *values: Any) -> Any:
+        """Execute a statement of this module, whose placeholders are those of SQLite."""
+        return cursor.execute(statement.replace("?", self._dialect.mark), values)
+
+    def _execute(self, cursor: Any, text: str, values: list[Any]) -> None:
         self._statement = text
         cursor.execute(text, *([tuple(values)] if values else []))  # without values, % is a per cent sign
 
-    def _execute_or_put_aside(
-        self, put_aside: list[str], at: Witness, cursor: Any, task: TaskId, text: str, values: list[Any]
-    ) -> None:
-        """Execute a statement. One that is refused becomes a dead letter, and takes no other with it."""
+    def _refusal(self, cursor: Any, text: str, values: list[Any]) -> str | None:
+        """Execute a statement. Returns the cause if it is refused, which takes no other with it."""
+        cause = None
         cursor.execute("SAVEPOINT kohort")
         try:
-            self._execute(cursor, task, text, values)
+            self._execute(cursor, text, values)
         except self._dialect.errors() as problem:
             if not self._dialect.refuses(problem):
                 raise
             cursor.execute("ROLLBACK TO SAVEPOINT kohort")
-            marks = ", ".join([self._dialect.mark] * _DEAD_COLUMNS)
-            row = (*self._key(task), *at, text, json.dumps(values), str(problem))
-            cursor.execute(f"INSERT INTO kohort_dead_letters VALUES ({marks})", row)
-            put_aside.append(str(problem))
+            cause = str(problem)
         cursor.execute("RELEASE SAVEPOINT kohort")
+        return cause
 
     def _check(self, value: Any) -> None:
         """Raise ValueError or TypeError for values that no commit could write. They would end every process of the
@@ -305,20 +304,11 @@ class SqlSink:
         assert self._place is not None, "open() comes first"
         return self._place.names(task)
 
-    @property
-    def _of_task(self) -> str:
-        return " AND ".join(f"{name} = {self._dialect.mark}" for name in _KEY)
-
     def _noted(self, cursor: Any, task: TaskId) -> tuple[TaskTerm, Witness]:
         """Return the owner of a task and its last commit. The row is locked, so that another owner waits."""
-        read = f"SELECT owner, term, lineage, sequence FROM kohort_task WHERE {self._of_task}{self._dialect.row_lock}"
-        found = cursor.execute(read, self._key(task)).fetchone() or ("", 0, *NO_COMMIT)
+        row = self._run(cursor, _READ + self._dialect.row_lock, *self._key(task)).fetchone()
+        found = row or ("", 0, *NO_COMMIT)
         return TaskTerm(*found[:2]), Witness(*found[2:])
-
-    def _note(self, cursor: Any, task: TaskId, at: Witness) -> None:
-        mark = self._dialect.mark
-        noted = f"UPDATE kohort_task SET lineage = {mark}, sequence = {mark} WHERE {self._of_task}"
-        cursor.execute(noted, (at.lineage, at.sequence, *self._key(task)))
 
     def _opened(self) -> Any:
         if self._connection is None:
