@@ -5,23 +5,17 @@
 
 from typing import TYPE_CHECKING
 
-from kohort.consistent_region.dict_state import DictState as DictState
-from kohort.consistent_region.effects import DueEffects as DueEffects
-from kohort.consistent_region.effects import SinkPlace as SinkPlace
-from kohort.consistent_region.effects import TaskTerm as TaskTerm
-from kohort.consistent_region.effects import TransactionalSink as TransactionalSink
-from kohort.consistent_region.file_state import FileState as FileState
-from kohort.consistent_region.region import ConsistentRegion as ConsistentRegion
-from kohort.consistent_region.sql_sink import SqlSink as SqlSink
-from kohort.consistent_region.start_positions import StartPosition as StartPosition
-from kohort.consistent_region.state import SqliteState as SqliteState
-from kohort.consistent_region.state import StateHandle as StateHandle
-from kohort.consistent_region.store import MemoryStore as MemoryStore
-from kohort.consistent_region.tasks import TaskId as TaskId
-from kohort.consistent_region.triggers import Manual as Manual
-from kohort.consistent_region.triggers import OperatorDriven as OperatorDriven
-from kohort.consistent_region.triggers import Periodic as Periodic
-from kohort.consistent_region.witness import Witness as Witness
+from kohort.consistent_region.dict_state import DictState
+from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm, TransactionalSink
+from kohort.consistent_region.file_state import FileState
+from kohort.consistent_region.region import ConsistentRegion
+from kohort.consistent_region.sql_sink import SqlSink
+from kohort.consistent_region.start_positions import StartPosition
+from kohort.consistent_region.state import SqliteState, StateHandle
+from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.triggers import Manual, OperatorDriven, Periodic
+from kohort.consistent_region.witness import Witness
 
 __all__ = [
     "ConsistentRegion",
