@@ -283,7 +283,7 @@ class RegionCoordinator:
             try:
                 record, manifest = coordinator_rules.contribute(record, ticket, barrier, named, self._now())
             except InconsistentCheckpointError as error:
-                self._keep(books, coordinator_rules.failed(record, str(error), self.max_consecutive_resets))
+                self._keep(books, coordinator_rules.new_epoch(record, str(error), self.max_consecutive_resets))
                 problem = error
             else:
                 self._put_states(books, cuts.values())

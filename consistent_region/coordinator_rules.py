@@ -127,7 +127,7 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
         return replace(record.without_barrier(), last_at=now)
     if record.barrier is None or now < record.deadline:
         return record
-    return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
+    return new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", max_resets)
 
 
 def report(record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int) -> RegionRecord:
@@ -161,7 +161,7 @@ def request_reset(
         # begins.
         record = record.with_member(ticket, known._replace(epoch=NO_EPOCH)).without_barrier()
         return hand_over.released(record, ticket.member)
-    return _new_epoch(record, reason, forced, generation, max_resets)
+    return new_epoch(record, reason, max_resets, forced=forced, generation=generation)
 
 
 def go_back(record: RegionRecord, ticket: CheckpointTicket, tasks: Iterable[TaskId]) -> RegionRecord:
@@ -221,7 +221,7 @@ def contribute(
 
     Raises BarrierOver if the barrier is over, and TaskTaken if a task has another owner: nothing is written. Raises
     InconsistentCheckpointError if the
-    contributions contradict each other: that checkpoint can never complete (`failed`).
+    contributions contradict each other: that checkpoint can never complete (`new_epoch`).
     """
     record.member(ticket)
     if record.barrier != barrier or ticket.member not in barrier.members:
@@ -241,11 +241,6 @@ def contribute(
     return replace(
         _completed(record.without_barrier(), manifest), failures=0, handed={}, leaving={}, last_at=now
     ), manifest
-
-
-def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
-    """The checkpoint under way can never complete: go back, and count it."""
-    return _new_epoch(record, reason, False, None, max_resets)
 
 
 def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
@@ -280,7 +275,7 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
         check_known_sequence(record, sequence)
     gone = tuple(one for one in record.complete if one > sequence)
     kept = tuple(one for one in record.complete if one <= sequence)
-    begun = _new_epoch(record, "an operator went back", True, None, 1)
+    begun = new_epoch(record, "an operator went back", forced=True)
     # Of these numbers, any may be in a committed offset. None is used again.
     past = replace(record.past, voided_up_to=record.next_sequence - 1)
     return replace(begun, complete=kept, covered=0, past=past), gone
@@ -292,7 +287,7 @@ def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: floa
     Raises ConfigurationError while members are present.
     """
     _check_none_here(record, now, lease_s)
-    begun = _new_epoch(record, "an operator accepted the store", True, None, 1)
+    begun = new_epoch(record, "an operator accepted the store", forced=True)
     return replace(begun, past=StorePast(continued(record.past.lineage, record.newest or 0, lineage), accepted=True))
 
 
@@ -313,7 +308,7 @@ def without(
     _check_none_here(record, now, lease_s)
     gone = tuple(one for one in record.initial if one.topic in topics)
     left = MappingProxyType({one: at for one, at in record.initial.items() if one.topic not in topics})
-    record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
+    record = replace(new_epoch(record, "an operator had a topic forgotten", forced=True), initial=left)
     if before is None:
         return record, gone, None
     # The effects of `before` may have been carried out, under its number.
@@ -402,9 +397,10 @@ def _check_running(record: RegionRecord) -> None:
         raise RegionStopped("the region was stopped", reason=record.stopped, region=record.region)
 
 
-def _new_epoch(
-    record: RegionRecord, reason: str, forced: bool, generation: int | None, max_resets: int
+def new_epoch(
+    record: RegionRecord, reason: str, max_resets: int = 1, *, forced: bool = False, generation: int | None = None
 ) -> RegionRecord:
+    """Have all members go back. Stops the region after `max_resets` in a row, of which those `forced` do not count."""
     failures = 0 if forced else record.failures + 1
     stopped = f"{failures} resets in a row: {reason}" if failures >= max_resets else None
     return replace(

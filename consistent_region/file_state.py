@@ -43,10 +43,12 @@ class FileState:
         self.kept = kept
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)
+        self._snapshots = self.folder / "snapshots"
         self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Only what is here before this owner. A former one that goes on must not remove the files of this one.
         self._former = list(self.folder.glob(_OF_ONE_OWNER))
         self._own = self.folder / f"owner-{uuid.uuid4().hex}"
+        self._mark = self._own / _MARK  # stands for the files of this owner, and goes before them
         self.files.mkdir(parents=True)
         self._mark.touch()
 
@@ -133,15 +135,6 @@ class FileState:
         else:  # another owner made it its newest just now, and may have made it again since the renaming
             with suppress(OSError):
                 gone.rename(copy)
-
-    @property
-    def _snapshots(self) -> Path:
-        return self.folder / "snapshots"
-
-    @property
-    def _mark(self) -> Path:
-        """A file that stands for the files of this owner, and goes before them."""
-        return self._own / _MARK
 
     def _make_newest(self, copy: Path) -> None:
         """Make the time of a copy the latest of all, also if the clock went back: `completed` removes older ones."""
