@@ -156,20 +156,17 @@ class _Tasks:
 
     def start(self) -> bool:
         """Start jobs. Returns True if more jobs wait, also for others of their key."""
-        while self.state.running < self._concurrency and (job := self.state.start()) is not None:
+        while self.state.running < self._concurrency and (job := self.state.next()) is not None:
             try:
                 begun = self._handler(job.record)
             except Exception as error:
                 begun = _failed(error)
-            try:
-                task = asyncio.ensure_future(begun)
-            except TypeError:  # the handler is no coroutine function
-                self.state.cancelled(job)
-                raise
+            task = asyncio.ensure_future(begun)  # raises TypeError if the handler is no coroutine function
             if task in self._tasks:  # handlers may return one future for the records of a batch
                 task = asyncio.ensure_future(_awaited(task))
             self._tasks[task] = job
             task.add_done_callback(self._put)
+            self.state.started(job)
         return self.state.jobs.blocked
 
     def _put(self, task: "asyncio.Future[object]") -> None:

@@ -50,15 +50,8 @@ class RunState:
         self._failure: HandlerFailed | None = None
         self.stopping = False
 
-    def start(self) -> Job | None:
-        """The next job to start, which counts as running; None if there is none."""
-        job = self.next()
-        if job is not None:
-            self.started(job)
-        return job
-
     def next(self) -> Job | None:
-        """As `start`, where the job counts as running from `started` on."""
+        """The next job to start, which counts as running from `started` on; None if there is none."""
         return None if self.stopping or self._is_full() else self.jobs.next()
 
     def started(self, job: Job) -> None:

@@ -61,6 +61,12 @@ class Jobs:
         self.calls.append("stop")
 
 
+def started(state: RunState) -> Job | None:
+    if (job := state.next()) is not None:
+        state.started(job)
+    return job
+
+
 class Letters(DeadLetters):
     """A sender whose outcomes the test sets."""
 
@@ -82,7 +88,7 @@ class Letters(DeadLetters):
 
 
 def fail(state: RunState, now: float = 0.0, error: Exception | None = None) -> Job:
-    job = state.start()
+    job = started(state)
     assert job is not None
     state.finished(job, error or ValueError("no"), now)
     return job
@@ -118,7 +124,7 @@ def test_more_than_max_held_are_released_at_once_or_stop_the_start_of_others() -
     keyed = Jobs(1, 1, releases=False)
     state = RunState(keyed, Retry(delay_s=1.0), None, 1)
     fail(state)
-    assert [state.start() for _ in range(2)] == [None, None]
+    assert [started(state) for _ in range(2)] == [None, None]
     state.tick(1.0)
     fail(state)
 
@@ -134,9 +140,9 @@ def test_held_records_of_partitions_that_are_gone_keep_no_others_from_starting()
     state = RunState(jobs, Retry(attempts=9, delay_s=600.0), None, 1)
     fail(state)
     jobs.add([polled(1)])
-    assert state.start() is None
+    assert started(state) is None
     jobs.drop([TopicPartition("t", 0)])
-    following = state.start()
+    following = started(state)
     assert following is not None
     assert following.record.partition == 1
 
@@ -146,7 +152,7 @@ def test_a_failure_behind_the_loss_of_its_partition_has_no_effect(attempts: int)
     jobs, letters = KeyedJobs(), Letters()
     jobs.add([polled(0)])
     state = RunState(jobs, Retry(attempts=attempts), letters, 1)
-    job = state.start()
+    job = started(state)
     assert job is not None
     jobs.drop([TopicPartition("t", 0)])
     state.finished(job, ValueError("no"), 0.0)
@@ -187,12 +193,12 @@ def test_a_stop_gives_up_delays_and_starts_nothing() -> None:
     jobs = Jobs(1, 1, 1, 1)
     state = RunState(jobs, Retry(), None, 10)
     fail(state)
-    running, waiting = state.start(), state.start()
+    running, waiting = started(state), started(state)
     assert running is not None
     assert waiting is not None
     state.stop()
     assert jobs.calls == ["put_back", "stop"]
-    assert state.start() is None
+    assert started(state) is None
     state.cancelled(waiting)
     state.finished(running, ValueError("late"), 0.0)
     assert jobs.calls == ["put_back", "stop", "put_back", "again"]
