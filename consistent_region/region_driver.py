@@ -124,7 +124,6 @@ class RegionDriver(RebalanceHooks):
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
         self._memory_low = memory_low
-        self._memory_was_low = False
         self._memory_look_at = -inf
         self._wrote_at = inf  # when the last part ended, while others follow
         self._waiting: dict[TaskId, list[TopicPartition]] = {}
@@ -607,10 +606,7 @@ class RegionDriver(RebalanceHooks):
         if self._memory_low is None or self.clock() < self._memory_look_at:
             return
         self._memory_look_at = self.clock() + MEMORY_LOOK_S
-        low = self._memory_low()
-        if low != self._memory_was_low:
-            self._memory_was_low = low
-            self._step(ev.MemoryLow(low))
+        self._step(ev.MemoryLow(self._memory_low()))
 
     def _look_at_company(self) -> None:
         try:

@@ -126,6 +126,7 @@ _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
     kind TEXT NOT NULL, "group" TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (kind, "group", name)
 ) WITHOUT ROWID"""
+_OF_KEY: Final = 'kind = ? AND "group" = ? AND name = ?'
 _FIND_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kohort_region'"
 
 
@@ -174,11 +175,7 @@ class SqliteStore:
 
     def get(self, key: Key) -> bytes | None:
         """The value of a key, or None."""
-        row = (
-            self._open()
-            .execute('SELECT value FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
-            .fetchone()
-        )
+        row = self._open().execute(f"SELECT value FROM kohort_region WHERE {_OF_KEY}", key).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: Key, value: bytes) -> None:
@@ -196,7 +193,7 @@ class SqliteStore:
 
     def delete(self, key: Key) -> None:
         """Remove a key, if it is there."""
-        self._open().execute('DELETE FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
+        self._open().execute(f"DELETE FROM kohort_region WHERE {_OF_KEY}", key)
 
     def names(self, kind: str, group: str) -> list[str]:
         """The names of all keys of this kind in a group, sorted."""
