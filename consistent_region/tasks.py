@@ -6,7 +6,6 @@ moment, are a consistent checkpoint of the region. A task has one owner at a tim
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition, grouped
@@ -15,7 +14,6 @@ from kohort.consistent_region.setting_checks import given_as
 from kohort.network.arguments import name_given, names_given
 
 TaskRule = str | Mapping[str, Sequence[str]]
-RULES: Final = ("number", "topic")
 
 
 class TaskId(NamedTuple):
