@@ -93,6 +93,7 @@ def run(
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
         stack.callback(_finish, consumer, turn)  # also if an interrupt cuts off the end of the handlers
+        stack.callback(state.stop)
         stack.callback(work.end, stop_timeout_s)
         _take_turns(consumer, turn, work, stop)
     return work.state.outcome()

@@ -67,6 +67,7 @@ async def run_async(
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _TaskHooks(turn.jobs, work, stop_timeout_s)))
         stack.push_async_callback(_finish, consumer, turn)  # also if a second cancellation cuts off `end`
+        stack.callback(work.state.stop)
         stack.push_async_callback(work.end, stop_timeout_s)
         await _take_turns(consumer, turn, work, stop)
     return work.state.outcome()

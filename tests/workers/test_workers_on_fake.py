@@ -22,6 +22,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.run import _Handlers
 from kohort.workers.run_state import RunState
 from kohort.workers.share_jobs import ShareJobs
 
@@ -762,6 +763,29 @@ def test_the_next_run_has_the_records_of_a_run_whose_end_an_interrupt_cut_off(
         run(consumer, lambda record: seen.update([record.offset]), stop=stop)
     assert seen.keys() == set(range(9))
     assert committed(fake) == 9
+
+
+@pytest.mark.proves("W-06")
+def test_a_run_whose_end_an_interrupt_cut_off_releases_the_records_without_a_handler(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(fake, 9)
+    stop, goes_on = threading.Event(), threading.Event()
+
+    def handler(_record: Record) -> None:
+        stop.set()
+        goes_on.wait(PATIENCE_S)
+
+    def interrupted(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    with share(fake) as consumer:
+        monkeypatch.setattr(_Handlers, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(consumer, handler, concurrency=1, stop=stop)
+        _start, states = fake.share_states(GROUP, TOPIC, 0)
+        assert [states[offset][0] for offset in range(2, 9)] == [OffsetState.AVAILABLE] * 7
+        goes_on.set()
 
 
 @pytest.mark.proves("W-06")
