@@ -312,13 +312,13 @@ def consumer_settings(
     given: Mapping[str, Any],
     *,
     topics: int,
+    drain_timeout_s: float,
+    reset_timeout_s: float,
+    checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S,
     hand_over: bool = False,
     together: bool = False,
-    **timeouts_s: float,
 ) -> dict[str, Any]:
     """The consumer's settings in a region: `given`, and those that consistency requires (CR-07, CR-08).
-
-    `timeouts_s`: those of a drain, a reset and a checkpoint, by the names of their settings.
 
     Raises ConfigurationError for settings that a region decides by itself, ConfigError for those that no consumer has.
     """
@@ -342,13 +342,18 @@ def consumer_settings(
     settings["auto_offset_reset"] = "earliest"
     settings.setdefault("isolation_level", "read_committed")
     settings.setdefault("max_poll_records", MAX_POLL_RECORDS)
-    for name, timeout_s in timeouts_s.items():
+    bounds = {
+        "drain_timeout_s": drain_timeout_s,
+        "reset_timeout_s": reset_timeout_s,
+        "checkpoint_timeout_s": checkpoint_timeout_s,
+    }
+    for name, timeout_s in bounds.items():
         check_positive(name, timeout_s)
-    least_poll_ms = int(3_000 * max(timeouts_s.values()))
+    least_poll_ms = int(3_000 * max(bounds.values()))
     settings["max_poll_interval_ms"] = max(settings.get("max_poll_interval_ms", 0), least_poll_ms)
     if "session_timeout_ms" not in settings:
         static = settings.get("group_instance_id") is not None
-        settings["session_timeout_ms"] = max(120_000, int(1_200 * timeouts_s["reset_timeout_s"])) if static else 20_000
+        settings["session_timeout_ms"] = max(120_000, int(1_200 * reset_timeout_s)) if static else 20_000
     least_request_ms = settings["session_timeout_ms"] + 5_000
     default_ms = SETTINGS["request_timeout_ms"].default
     settings["request_timeout_ms"] = max(settings.get("request_timeout_ms", default_ms), least_request_ms)
