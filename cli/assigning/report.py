@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -26,13 +26,16 @@ MOST_MEMBERS_NAMED = 40
 PICTURE_SUFFIX = ".png"
 
 _MEMBER_COLUMNS = ("before", "after", "kept", "gave up", "received", "far reads", "records waiting")
-_COLUMNS = ("moves", "forced", "stop", "rounds", "skew", "far", "lag spread", "differ")
-LEGEND = (
-    "moves: partitions with a new owner; forced: moves whose old owner left or no longer subscribes; "
-    "stop: partitions whose owner stays but stops reading; rounds: rebalances until the plan is stable; "
-    "skew: most minus fewest partitions; far: read from another rack; lag spread: most minus fewest records waiting; "
-    "differ: partitions with another owner in Java's plan."
-)
+_COLUMNS = {  # name -> its meaning, for the legend
+    "moves": "partitions with a new owner",
+    "forced": "moves whose old owner left or no longer subscribes",
+    "stop": "partitions whose owner stays but stops reading",
+    "rounds": "rebalances until the plan is stable",
+    "skew": "most minus fewest partitions",
+    "far": "read from another rack",
+    "lag spread": "most minus fewest records waiting",
+    "differ": "partitions with another owner in Java's plan",
+}
 
 
 class Row(NamedTuple):
@@ -67,14 +70,34 @@ def rows(outcome: SimulationResult) -> list[Row]:
 
 def summary(outcomes: Sequence[SimulationResult]) -> Table:
     """Return a table with one line per assignor, and one for Java's plan beside it."""
-    table = Table(title="Effect of the event", box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("assignor", overflow="fold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        for name, style, figures in zip((outcome.assignor, "  Java's"), (None, "dim"), _figures(outcome), strict=False):
-            table.add_row(name, *map(_cell, figures), style=style)
+    return _table(
+        "Effect of the event",
+        ("assignor", *_COLUMNS),
+        [
+            (name, style, figures)
+            for outcome in outcomes
+            for name, style, figures in zip(
+                (outcome.assignor, "  Java's"), (None, "dim"), _figures(outcome), strict=False
+            )
+        ],
+    )
+
+
+def _table(title: str, heads: Sequence[str], lines: Sequence[tuple[str, str | None, Sequence[object]]]) -> Table:
+    """Return a table without the columns that have no value, so that names fit into 80 columns."""
+    first, *others = heads
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold", min_width=6)
+    used = [number for number in range(len(others)) if any(_cell(figures[number]) for _, _, figures in lines)]
+    for number in used:
+        table.add_column(others[number], justify="right", overflow="fold")
+    for name, style, figures in lines:
+        table.add_row(cell(name), *(_cell(figures[number]) for number in used), style=style)
     return table
+
+
+def _legend(heads: Container[object]) -> str:
+    return "; ".join(f"{head}: {meaning}" for head, meaning in _COLUMNS.items() if head in heads) + "."
 
 
 def _figures(outcome: SimulationResult) -> Iterator[tuple[object, ...]]:
@@ -91,19 +114,15 @@ def _figures(outcome: SimulationResult) -> Iterator[tuple[object, ...]]:
 
 
 def member_table(outcome: SimulationResult) -> Table:
-    table = Table(title=outcome.assignor, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("member", overflow="fold")
-    for column in _MEMBER_COLUMNS:
-        table.add_column(column, justify="right")
-    for row in rows(outcome):
-        table.add_row(cell(row.member), *map(_cell, row.values))
-    return table
+    lines = [(row.member, None, row.values) for row in rows(outcome)]
+    return _table(outcome.assignor, ("member", *_MEMBER_COLUMNS), lines)
 
 
 def show(outcomes: Sequence[SimulationResult], notes: Sequence[str], console: Console) -> None:
     """Print everything."""
-    console.print(summary(outcomes))
-    console.print(LEGEND, style="dim", highlight=False)
+    table = summary(outcomes)
+    console.print(table)
+    console.print(_legend([column.header for column in table.columns]), style="dim", highlight=False)
     for outcome in outcomes:
         if len(outcome.after.loads) <= MOST_MEMBERS_NAMED:
             console.print(member_table(outcome))
@@ -155,7 +174,7 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
     path.write_text(
         "<!doctype html><html lang=en><meta charset=utf-8>"
         f"<title>{_shown(title)}</title><style>{_STYLE}</style><h1>{_shown(title)}</h1>{_html_summary(outcomes)}"
-        f"<p class=java>{_shown(LEGEND)}</p>"
+        f"<p class=java>{_shown(_legend(_COLUMNS))}</p>"
         f'<img alt="partitions of each member before and after" src="data:image/png;base64,{encoded}">'
         f"{tables}{reported}</html>\n",
         encoding="utf-8",

@@ -140,6 +140,16 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "moves" in reported
 
 
+def test_columns_without_a_value_leave_their_room_to_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assign", "simulate", *SIX, "-e", "join"]) == 0
+    without = capsys.readouterr().out
+    assert main(["assign", "simulate", *SIX, "-e", "join", "--racks", "3"]) == 0
+    with_racks = capsys.readouterr().out
+    for column in ("far", "far reads", "lag spread", "records waiting", "differ"):
+        assert column not in without
+        assert (column in with_racks) == column.startswith("far")
+
+
 def test_no_name_is_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "simulate", "--topic", "t:3", "--no-java", "-a", "cooperative-sticky"]) == 0
     assert any(line.split()[:1] == ["cooperative-sticky"] for line in capsys.readouterr().out.splitlines()[3:5])
