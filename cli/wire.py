@@ -31,6 +31,7 @@ from kohort.protocol.framing import Unframer
 from kohort.protocol.tape import Taped
 
 MAX_VALUE_CHARACTERS = 96
+FRAMES = "give frames, each behind its length of four bytes, a packet capture or a tape"
 ASSIGNORS = "partition.assignment.strategy"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
@@ -223,6 +224,8 @@ def _frames(source: str, responses: Api | None, version: int | None) -> Iterator
     if data.lstrip()[:1] == b"{":
         yield from (_taped(each) for each in tape.read(data.decode(errors="replace").splitlines()))
         return
+    if not data.strip():
+        raise KohortError("the input is empty", path=source, hint=FRAMES)
     yield from _plain(_bytes_of(data), responses, version)
 
 
@@ -239,7 +242,7 @@ def _plain(data: bytes, responses: Api | None, version: int | None) -> Iterator[
     try:
         bodies = cutter.push(data)
     except WireError as error:
-        raise KohortError(f"not a sequence of frames: {error}") from None
+        raise KohortError(f"not a sequence of frames: {error.message}", hint=FRAMES, **error.place) from None
     frames = [len(body).to_bytes(4, "big") + body for body in bodies]
     rest = data[sum(map(len, frames)) :]
     for frame in [*frames, *([rest] if rest else [])]:  # a cut frame is explained up to its end

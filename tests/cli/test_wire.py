@@ -330,3 +330,16 @@ def test_record_then_replay_through_the_member(
     assert code == 0, out
     assert "JoinGroup" in out
     assert "same request" in out
+
+
+@pytest.mark.parametrize(("data", "reported"), [(b"", "is empty"), (b"\n", "is empty"), (b"not frames", "not a sequence")])
+def test_bytes_that_are_no_frames_are_one_error_about_the_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data: bytes, reported: str
+) -> None:
+    file = tmp_path / "frames"
+    file.write_bytes(data)
+    code, out, err = run(capsys, "explain", str(file))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert reported in err
+    assert "give frames" in err
+    assert "security_protocol" not in err
