@@ -29,7 +29,7 @@ SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-hours test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants line-mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 dev: $(READY)  ## make .venv with an editable, compiled kohort and all tools
 
@@ -222,7 +222,7 @@ fuzz: dev  ## fuzz the parsers under sanitizers: INPUTS=1000000 SEED=1
 sim: dev  ## histories of a consistent region in a seeded world, resumable: SEEDS=2000 FIRST=1
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
 
-sim-producer: dev  ## histories of a producer with splits, callbacks and both versions of transactions, resumable: SEEDS=50000 FIRST=0
+sim-producer: dev  ## histories of a producer with splits, callbacks and both versions of transactions, resumable: SEEDS=500 FIRST=0
 	@nice -n 10 $(BIN)/python -m tests.producer.histories --first $(or $(FIRST),0) --seeds $(or $(SEEDS),500) \
 	  --resume out/producer-histories.jsonl
 
