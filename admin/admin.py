@@ -115,7 +115,7 @@ class Admin:
         return cluster.configs(self._request_driver(), GROUP, names_given(names, "names"))
 
     def set_group_configs(self, group: str, configs: Mapping[str, str | None]) -> None:
-        """Set settings of a group, as `share.auto.offset.reset`; None returns one to its default.
+        """Set settings of a group, such as `share.auto.offset.reset`; None returns one to its default.
 
         A group need not exist. Raises ConfigError for an unknown name or a value outside of the broker's bounds.
         """

@@ -35,7 +35,9 @@ def alter_group_configs(driver: RequestDriver, group: str, configs: Mapping[str,
     )
     for one in response.responses:
         if one.error_code == ErrorCode.INVALID_CONFIG:
-            raise ConfigError(one.error_message or "the broker refuses the setting", group=group)
+            said = f": {one.error_message}" if one.error_message else ""
+            hint = "list names and values with `kohort group configs`"
+            raise ConfigError(f"the broker refuses the setting{said}", hint=hint, group=group)
         if one.error_code in REFUSED:
             raise AuthorizationFailed("not allowed to change settings", hint="grant ALTER_CONFIGS on it", group=group)
         if one.error_code:

@@ -57,7 +57,7 @@ def _files() -> Iterator[None]:
             raise  # not of a file: a closed pipe, for example
         raise BrokerStateError(
             error.strerror or str(error),
-            hint="KOHORT_CACHE (the cache) and TMPDIR must be folders with space that this user can write",
+            hint="set KOHORT_CACHE (the cache) and TMPDIR to folders with space that this user can write",
             path=error.filename,
         ) from error
 
@@ -151,7 +151,7 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
     """
     state = _read(name)
     if state is None:
-        raise BrokerStateError(f"no broker named {name!r} runs", hint="kohort broker status")
+        raise BrokerStateError(f"no broker named {name!r} runs", hint="list the brokers with `kohort broker status`")
     keeper = int(str(state["pid"]))
     with suppress(ProcessLookupError):  # another process has stopped it
         os.kill(keeper, signal.SIGTERM)
@@ -187,7 +187,7 @@ def _prepare(options: InstanceOptions) -> None:
     if state is not None:
         raise BrokerStateError(
             f"{options.name!r} runs already",
-            hint=f"kohort broker stop --name {options.name}",
+            hint=f"stop it with `kohort broker stop --name {options.name}`",
             bootstrap=state["bootstrap"],
         )
     check_free(options.ports)
@@ -236,7 +236,8 @@ def _keep(options: InstanceOptions, as_json: bool) -> None:
             stack.enter_context(locked(_lock_file(options.name), timeout_s=LOCK_TIMEOUT_S))
         except TimeoutError:
             raise BrokerStateError(
-                f"{options.name!r} is being started or stopped by another process", hint="kohort broker status"
+                f"{options.name!r} is being started or stopped by another process",
+                hint="list the brokers with `kohort broker status`",
             ) from None
         cluster = options.open()
         stack.enter_context(cluster)

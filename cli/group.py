@@ -166,7 +166,7 @@ def reset(
     """
     if bool(to) == (file is not None):
         problem = "--to and --file are both given" if to else "no offsets are given"
-        raise KohortError(problem, hint="--to earliest, or --file offsets.json")
+        raise KohortError(problem, hint="use --to earliest, or --file offsets.json")
     topics = frozenset(topic or ())
     with cluster.admin() as admin:
         shares = any(one.group == group and one.type == SHARE for one in admin.list_groups())
@@ -219,7 +219,7 @@ def delete(
 ) -> None:
     """Delete groups without members, and their offsets. Example: kohort group delete old -b localhost:9092"""
     if not yes and not as_json:
-        typer.confirm(f"delete {', '.join(groups)} and all committed offsets?", abort=True)
+        typer.confirm(f"delete {', '.join(groups)} with all committed offsets?", abort=True)
     with cluster.admin() as admin:
         delete_each(admin.delete_groups, groups, as_json=as_json)
 
@@ -320,7 +320,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
             for number, offset in numbers.items()
         }
     except (ValueError, AttributeError, TypeError):
-        raise KohortError("not a file of offsets", hint='{"topic": {"0": 5, "1": 7}}', path=path) from None
+        raise KohortError("not a file of offsets", hint='write {"topic": {"0": 5, "1": 7}}', path=path) from None
 
 
 # ---------------------------------------------------------------------------------------------------------- showing

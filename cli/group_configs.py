@@ -43,5 +43,5 @@ def configs(
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not name or not sign:
-        raise KohortError("a change is name=value", hint="--set share.auto.offset.reset=earliest", given=text)
+        raise KohortError("a change is name=value", hint="use --set share.auto.offset.reset=earliest", given=text)
     return name, value

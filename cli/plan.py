@@ -96,22 +96,22 @@ def bound(text: str) -> Bound:
         try:
             return {place: _POINTS.get(offset, offset) for place, offset in unlogged(parsed_json(text)).items()}
         except (ValueError, AttributeError, TypeError) as error:
-            raise PlanError(f"not offsets: {error}", hint='{"topic":{"0":23,"1":-2}}') from None
+            raise PlanError(f"not offsets: {error}", hint='use {"topic":{"0":23,"1":-2}}') from None
     try:
         return utc_time(text)
     except ValueError:
         raise PlanError(
-            f"neither a word, a time nor JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z"
+            f"neither a word, a time nor JSON: {text!r}", hint="use earliest, latest, 2024-02-29T12:00Z"
         ) from None
 
 
 def _check_group(cluster: ConnectionOptions, group: str | None) -> None:
     """Raise PlanError without a group, and for a share group, of which brokers report no committed offsets."""
     if group is None:
-        raise PlanError("'committed' needs a group", hint="--group NAME")
+        raise PlanError("'committed' needs a group", hint="add --group NAME")
     with cluster.admin() as admin, suppress(GroupMissing):
         if admin.describe_group(group).type == "share":
-            hint = "its start offsets: kohort group offsets export"
+            hint = "print its start offsets with `kohort group offsets export`"
             raise PlanError("a share group commits no offsets", hint=hint, group=group)
 
 
@@ -133,7 +133,7 @@ def _place(text: str) -> TopicPartition:
     topic, _, digits = text.rpartition(":")
     number = whole(digits)
     if not topic or number is None:
-        raise PlanError(f"not a partition: {text!r}", hint="TOPIC:NUMBER")
+        raise PlanError(f"not a partition: {text!r}", hint="use TOPIC:NUMBER")
     return TopicPartition(topic, number)
 
 

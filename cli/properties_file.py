@@ -29,7 +29,7 @@ def from_file(path: Path, profile: str | None) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            raise KohortError("not a property", hint="NAME=VALUE", path=path, line=number)
+            raise KohortError("not a property", hint="write NAME=VALUE", path=path, line=number)
         if not profiles or profiles[-1] == profile:
             found[name.strip()] = value.strip()
     secrets = sorted(name for name in found if name.endswith(SECRETS))

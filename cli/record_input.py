@@ -112,7 +112,7 @@ def text_records(lines: Iterable[bytes], separator: str | None) -> Iterator[Inpu
             continue
         key, found, value = text.partition(ends)
         if not found:
-            raise KohortError(f"no {separator!r} in the line", hint="it ends the key of each line", line=number)
+            raise KohortError(f"no {separator!r} in the line", hint="end the key of each line with it", line=number)
         yield InputRecord(value, key, line=number)
 
 

@@ -185,7 +185,9 @@ def begin(
     Example: kohort region begin sqlite:////var/lib/billing/region.db --anew
     """
     if not anew:
-        raise KohortError("a region begins by itself", hint="kohort region begin URL --anew accepts another store")
+        raise KohortError(
+            "a region begins by itself", hint="accept another store with `kohort region begin URL --anew`"
+        )
     with _opened(coordinator, group) as region:
         newest = next(reversed(region.checkpoints()), 0)
         where = f"checkpoint {newest}" if newest else "no checkpoint"

@@ -76,7 +76,7 @@ def create(
     for text in setting or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise KohortError(f"not a setting: {text!r}", hint="--setting NAME=VALUE")
+            raise KohortError(f"not a setting: {text!r}", hint="use --setting NAME=VALUE")
         configs[name] = value
     with cluster.admin() as admin:
         admin.create_topic(topic, partitions=partitions, replication_factor=replication_factor, configs=configs)
@@ -93,7 +93,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records. Example: kohort topic delete old -b localhost:9092"""
     if not yes and not as_json:
-        typer.confirm(f"delete {', '.join(topics)} and every record in them?", abort=True)
+        typer.confirm(f"delete {', '.join(topics)} with all records?", abort=True)
     with cluster.admin() as admin:
         delete_each(admin.delete_topics, topics, as_json=as_json)
 

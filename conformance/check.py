@@ -167,7 +167,7 @@ def _patterns(text: str, checks: tuple[Check, ...]) -> tuple[Pattern, ...]:
         if version and number is None:
             raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
         if not any(_matches(name, check.id) for check in checks):
-            raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")
+            raise SelectionError(f"no check matches {entry!r}", hint="run `kohort conformance list` for a list")
         found.append((name, number))
     return tuple(found)
 

@@ -46,20 +46,20 @@ class Profile:
         unknown = set(data) - {"name", "deviation"}
         if unknown:
             raise ProfileError(
-                f"unknown keys: {', '.join(sorted(unknown))}", profile=path, hint="`name`, `[[deviation]]`"
+                f"unknown keys: {', '.join(sorted(unknown))}", profile=path, hint="use `name` and `[[deviation]]`"
             )
         deviations = []
         entries = data.get("deviation", [])
         for entry in entries if isinstance(entries, list) else [entries]:
             if not _is_deviation(entry):
                 raise ProfileError(
-                    f"not a deviation: {entry}", profile=path, hint="it has `check`, `reason` and perhaps `versions`"
+                    f"not a deviation: {entry}", profile=path, hint="give it `check`, `reason` and perhaps `versions`"
                 )
             try:
                 versions = Versions.of(entry.get("versions", "0+"))
             except ValueError:
                 raise ProfileError(
-                    f"{entry['versions']!r} is no range", profile=path, hint='"0+", "2-4", "7"'
+                    f"{entry['versions']!r} is no range", profile=path, hint='use "0+", "2-4" or "7"'
                 ) from None
             deviations.append(Deviation(entry["check"], versions, entry["reason"]))
         return cls(str(data.get("name", "")), tuple(deviations))

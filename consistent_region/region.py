@@ -409,7 +409,7 @@ def maker(state: Callable[..., StateHandle], kept_checkpoints: int) -> MakeState
     if takes > 1 or (takes and isinstance(state, type)):
         raise ConfigurationError(
             "state= is a class without arguments, or a function that takes a task or nothing",
-            hint="state=lambda task: ...",
+            hint="use state=lambda task: ...",
             setting="state",
         )
 
@@ -432,7 +432,7 @@ def _check_files(made: FileState, task: TaskId, owner: TaskId, kept_checkpoints:
         # checkpoints.
         raise ConfigurationError(
             f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
-            hint=f"FileState(..., kept={kept_checkpoints + 1})",
+            hint=f"use FileState(..., kept={kept_checkpoints + 1})",
             setting="kept_checkpoints",
         )
     if owner != task:  # each would remove the files of the other, as those of a former owner

@@ -40,7 +40,9 @@ class RegionSettings:
             check_positive(name, getattr(self, name))
         if not isinstance(self.trigger, Trigger):  # a number would be no trigger, and no checkpoint would begin
             raise ConfigurationError(
-                f"no trigger: {self.trigger!r}", hint="Periodic(5), OperatorDriven(1000) or Manual()", setting="trigger"
+                f"no trigger: {self.trigger!r}",
+                hint="use Periodic(5), OperatorDriven(1000) or Manual()",
+                setting="trigger",
             )
         if self.commit_point not in ("checkpoint_complete", "drain"):
             raise ConfigurationError(f"unknown commit_point {self.commit_point!r}", setting="commit_point")

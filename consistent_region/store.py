@@ -159,7 +159,7 @@ class SqliteStore:
         self._pid = -1
         self._opened_files: object = None
         if str(path) in ("", ":memory:"):
-            raise ConfigurationError("an SQLite coordinator needs a file", hint='coordinator="sqlite:///PATH"')
+            raise ConfigurationError("an SQLite coordinator needs a file", hint='use coordinator="sqlite:///PATH"')
 
     @contextmanager
     def transaction(self) -> Iterator["SqliteStore"]:

@@ -48,8 +48,8 @@ class AsyncConsumer(ConsumerBase):
 
     Create it inside a running loop, and use it there. Awaited calls raise IllegalState in another loop. Only `close`
     works there, once the first loop has stopped. One task at a time may poll (ConcurrentUseError). Other tasks may wait
-    in other calls meanwhile. Signal handlers are treated as in `Consumer`. At the interpreter's end an open one leaves
-    the group. No hook is called then, and nothing more is committed.
+    in other calls meanwhile. Signal handlers are treated as in `Consumer`. At the interpreter's end an open consumer
+    leaves the group. No hook is called then, and nothing more is committed.
     """
 
     _awaits = True
@@ -393,8 +393,8 @@ class AsyncConsumer(ConsumerBase):
     async def close(self, timeout_s: float = 30.0) -> None:
         """Revoke partitions (hooks run), commit if commits are automatic, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. It leaves without what it
-        has had no time for. Safe to call again. If a signal handler has raised in it, all other calls raise
+        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. Steps that are not
+        finished by then are skipped. Safe to call again. If a signal handler has raised in it, all other calls raise
         ConsumerClosed, and another `close` completes it.
 
         A task that is cancelled in it counts as interrupted.

@@ -44,7 +44,7 @@ class Consumer(ConsumerBase):
 
     One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
     their own. Every error derives from KohortError. Raises ConfigError at once for invalid settings. If no broker can
-    be reached, the first call that needs a broker raises an error.
+    be reached, the first call that needs a broker raises ConnectionFailed.
 
     A signal handler may call `wakeup`, and may raise. If it raises inside a call, no record, callback or hook is lost:
     the records of an interrupted poll come with the next poll. The outcome of another interrupted call is unknown, so
@@ -327,8 +327,8 @@ class Consumer(ConsumerBase):
     def close(self, timeout_s: float = 30.0) -> None:
         """Revoke partitions (hooks run), commit if commits are automatic, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. It leaves without what it
-        has had no time for. Safe to call again. If a signal handler has raised in it, all other calls raise
+        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. Steps that are not
+        finished by then are skipped. Safe to call again. If a signal handler has raised in it, all other calls raise
         ConsumerClosed, and another `close` completes it.
         """
         timeout_s = seconds_given(timeout_s)

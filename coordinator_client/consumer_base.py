@@ -109,7 +109,7 @@ class ConsumerBase:
                 "subscribe to topics or to a pattern, and not to both"
                 if given
                 else "subscribe needs topics or a pattern, and neither was given",
-                hint="subscribe([...]), subscribe(pattern=...) or subscribe(broker_pattern=...)",
+                hint="call subscribe([...]), subscribe(pattern=...) or subscribe(broker_pattern=...)",
             )
         if hooks is not None:
             hooks_given(hooks, awaits=self._awaits)

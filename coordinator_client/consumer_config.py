@@ -116,13 +116,13 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be below "
                 f"session_timeout_ms ({self.session_timeout_ms})",
-                hint="a third of it is usual",
+                hint="set it to a third of session_timeout_ms",
                 setting="heartbeat_interval_ms",
             )
         if self.fetch_max_bytes > self.max_frame_bytes:
             raise ConfigError(
                 f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
-                hint="a Fetch response has at most fetch_max_bytes and one batch",
+                hint="lower fetch_max_bytes, since a response has at most that and one batch",
                 setting="fetch_max_bytes",
             )
         if self.remote_assignor is not None and self.protocol != "consumer":

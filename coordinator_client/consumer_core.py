@@ -520,13 +520,13 @@ class ConsumerCore(CoreFields):
 
     def subscribe(self, subscription: Subscription) -> None:
         if self.config.group is None:
-            raise IllegalState("subscribing needs a group", hint='Consumer(..., group="..."), or assign()')
+            raise IllegalState("subscribing needs a group", hint='use Consumer(..., group="..."), or assign()')
         if self.manual:
             raise IllegalState("partitions are assigned by hand", hint="unsubscribe() first")
         if subscription.broker_pattern is not None and self.config.protocol != "consumer":
             raise IllegalState(
                 "only the coordinator of a consumer group matches patterns",
-                hint="Consumer(..., protocol='consumer'), or pattern= instead of broker_pattern=",
+                hint="use Consumer(..., protocol='consumer'), or pattern= instead of broker_pattern=",
             )
         if self.member is None:
             self.member = make_member(self.config, self._assignors, self.chance)
@@ -776,7 +776,7 @@ class ConsumerCore(CoreFields):
         Without a member id a broker does not fence (KIP-447).
         """
         if self.config.group is None:
-            raise IllegalState("there is no group", hint='Consumer(..., group="...")')
+            raise IllegalState("there is no group", hint='use Consumer(..., group="...")')
         if self.view is not None and not self.manual:
             return self.view.held
         return ConsumerGroupMetadata(self.config.group, instance_id=self.config.group_instance_id)

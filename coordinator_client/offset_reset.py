@@ -107,6 +107,6 @@ def _milliseconds(text: str, duration: str) -> int:
 def _refused(text: str) -> ConfigError:
     return ConfigError(
         f"auto_offset_reset cannot be {text!r}",
-        hint="earliest, latest, none, nearest or by_duration:PT1H (an ISO 8601 duration)",
+        hint="use earliest, latest, none, nearest or by_duration:PT1H (an ISO 8601 duration)",
         setting="auto_offset_reset",
     )

@@ -18,7 +18,7 @@ def topic_error(topic: str, code: int) -> KohortError:
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-        return UnknownTopic("invalid topic name", topic=topic)
+        return UnknownTopic("invalid topic name", hint="use letters, digits, ., _ and -", topic=topic)
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic("no such topic", hint="check its name, or create it; later polls wait for it", topic=topic)
     return BrokerError(code, api="Metadata", topic=topic)

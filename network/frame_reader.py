@@ -84,7 +84,7 @@ class FrameReader(ReaderFields):
             hint=(
                 "raise max_frame_bytes if such responses are expected"
                 if length > self.limit == self.max_frame_bytes
-                else "is this a Kafka broker?"
+                else "check that the port is a Kafka listener"
             ),
             max_frame_bytes=self.limit,
         )

@@ -254,7 +254,7 @@ def _check_sent(setting: Setting, value: Any) -> str:
         shown = "" if setting.secret else f": {text[:80]!r}"
         raise ConfigError(
             f"{setting.name} cannot be sent: {reason}{shown}",
-            hint=f"at most {INT16_MAX} bytes of UTF-8, without NUL",
+            hint=f"use at most {INT16_MAX} bytes of UTF-8, without NUL",
             setting=setting.name,
         )
     return text
@@ -340,5 +340,5 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or len(port) > MOST_DIGITS or not 0 < int(port) < 65536:
-        raise ConfigError(f"not a broker's address: {address!r}", hint='"host:port", as in "localhost:9092"')
+        raise ConfigError(f"not a broker's address: {address!r}", hint='use "host:port", such as "localhost:9092"')
     return host, int(port)

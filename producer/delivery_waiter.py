@@ -11,7 +11,7 @@ from kohort.producer.producer_core import ProducerCore
 
 def overdue(_core: ProducerCore) -> OperationTimeout:
     """The error of a call whose time is over."""
-    return OperationTimeout("not settled in time", hint="it may still succeed")
+    return OperationTimeout("not settled in time", hint="wait again, since it may still succeed")
 
 
 def wait(

@@ -104,13 +104,13 @@ class ProducerConfig(ClientConfig):
         if self.batch_bytes > self.max_request_bytes:
             raise ConfigError(
                 f"batch_bytes ({self.batch_bytes}) must not exceed max_request_bytes ({self.max_request_bytes})",
-                hint="a request carries whole batches",
+                hint="lower batch_bytes, since a request has whole batches",
                 setting="batch_bytes",
             )
         if self.max_request_bytes > self.buffer_bytes:
             raise ConfigError(
                 f"max_request_bytes ({self.max_request_bytes}) must not exceed buffer_bytes ({self.buffer_bytes})",
-                hint="a request is made of what is in the buffer",
+                hint="lower max_request_bytes, or raise buffer_bytes",
                 setting="buffer_bytes",
             )
         if self.compression in ("gzip", "lz4") and (self.compression_level or 0) < 0:

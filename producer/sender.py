@@ -304,7 +304,7 @@ class Sender:
         if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
             raise UnsupportedVersion(
                 "the broker is too old for zstd",
-                hint="another compression",
+                hint="choose another compression",
                 api="Produce",
                 version=version,
                 least=FIRST_VERSION_OF_ZSTD,
@@ -516,7 +516,7 @@ class Sender:
             batch = lane.queue[0]
             error = DeliveryTimeout(
                 f"not acknowledged within {self._context.config.delivery_timeout_ms} ms",
-                hint="is the partition's leader there, with enough replicas in sync, and is no quota exceeded?",
+                hint="check that the partition has a leader and enough replicas in sync, and that no quota is exceeded",
                 **batch.partition._asdict(),
                 sent=batch.sequence >= 0,
             )

@@ -112,7 +112,7 @@ GROUP_WENT_ON = frozenset(
 # The error message of a call whose time is over, and its hint.
 _ABORT_OVERDUE = ("the transaction is not aborted yet", "abort() again waits for it")
 OVERDUE: Final[Mapping[TxnState, tuple[str, str]]] = {
-    **dict.fromkeys(TxnState, ("not settled in time", "it may still succeed")),
+    **dict.fromkeys(TxnState, ("not settled in time", "wait again, since it may still succeed")),
     TxnState.IDENTIFYING: ("no producer id in time", "call it again, or check that brokers can be reached"),
     TxnState.COMMITTING: (
         "the outcome of the commit is unknown",
@@ -242,7 +242,7 @@ class TransactionManager:
         self._need_id()
         self.may_take_records()
         if not isinstance(group, ConsumerGroupMetadata):
-            raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
+            raise IllegalState("offsets are fenced by the group's metadata", hint="pass consumer.group_metadata()")
         order = OffsetsOrder(deque(stored_at_once(group.group_id, offsets)), group, done=not offsets)
         if offsets:  # under version 2 brokers add no group for none, and refuse to end an empty transaction
             self._orders.append(order)
@@ -298,7 +298,7 @@ class TransactionManager:
 
     def _need_id(self) -> None:
         if self.transactional_id is None:
-            raise IllegalState("this producer has no transactions", hint='Producer(..., transactional_id="...")')
+            raise IllegalState("this producer has no transactions", hint='use Producer(..., transactional_id="...")')
 
     # --- called by the sender
 
@@ -745,7 +745,7 @@ class TransactionManager:
     def _fenced(self, code: int) -> ProducerFenced:
         late = "" if self.version.implicit else ", or the transaction took longer than transaction_timeout_ms"
         why = f"a newer producer has this transactional id{late}: {error_name(code)}"
-        return ProducerFenced(why, hint="stop this one", transactional_id=self.transactional_id)
+        return ProducerFenced(why, hint="close this producer", transactional_id=self.transactional_id)
 
 
 def _forbidden(error: KohortError) -> KohortError:

@@ -34,7 +34,7 @@ class AsyncShareConsumer(ShareConsumerBase):
     Create it inside a running loop, and use it there. `poll`, `commit` and `close` are awaited. They raise IllegalState
     in another loop. Only `close` works there, once the first loop has stopped. One task at a time may poll
     (ConcurrentUseError). The records of a poll that was cancelled come with the next one. At the interpreter's end an
-    open one leaves the group.
+    open consumer leaves the group.
     """
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
@@ -120,7 +120,7 @@ class AsyncShareConsumer(ShareConsumerBase):
     async def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest. It leaves without what it has had no time for. Safe to call
+        It ends after `timeout_s` seconds at the latest. It skips steps that are not finished by then. Safe to call
         again. If a signal handler has raised in it, or its task was cancelled, all other calls raise
         ShareConsumerClosed, and another `close` completes it.
         """

@@ -111,7 +111,7 @@ class ShareConsumer(ShareConsumerBase):
     def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest. It leaves without what it has had no time for. Safe to call
+        It ends after `timeout_s` seconds at the latest. It skips steps that are not finished by then. Safe to call
         again. If a signal handler has raised in it, all other calls raise ShareConsumerClosed, and another `close`
         completes it.
         """

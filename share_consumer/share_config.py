@@ -64,6 +64,6 @@ class ShareConsumerConfig(ClientConfig):
         if self.fetch_max_bytes > self.max_frame_bytes:
             raise ConfigError(
                 f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
-                hint="a ShareFetch response has at most fetch_max_bytes and one batch",
+                hint="lower fetch_max_bytes, since a response has at most that and one batch",
                 setting="fetch_max_bytes",
             )

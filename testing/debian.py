@@ -54,9 +54,9 @@ def _run(command: list[str], folder: Path) -> str:
     except FileNotFoundError:
         raise PackagesUnavailable(f"there is no {command[0]} here", hint="this needs Debian, or Ubuntu") from None
     except subprocess.TimeoutExpired:
-        raise PackagesUnavailable(f"{command[0]} {command[1]} takes too long", hint="is there a network?") from None
+        raise PackagesUnavailable(f"{command[0]} {command[1]} takes too long", hint="check the network") from None
     if done.returncode:
         raise PackagesUnavailable(
-            f"{command[0]} {command[1]} failed: {done.stderr.strip()[-500:]}", hint="apt-get update, as root"
+            f"{command[0]} {command[1]} failed: {done.stderr.strip()[-500:]}", hint="run `apt-get update` as root"
         )
     return done.stdout

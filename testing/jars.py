@@ -186,7 +186,7 @@ def _ivy_jar() -> Path:
             return jar
     raise JarsUnavailable(
         "Apache Kafka is resolved with the Ivy that PySpark ships, and PySpark is not installed",
-        hint="pip install 'kohort[spark]', or start the fake broker: kohort broker start --fake",
+        hint="pip install 'kohort[spark]', or start the fake broker with `kohort broker start --fake`",
     )
 
 

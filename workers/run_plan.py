@@ -55,7 +55,7 @@ def check_arguments(
     if not stop_timeout_s >= 0:
         raise ValueError(f"stop_timeout_s is 0 or more, not {stop_timeout_s}")
     if consumer.config.group is None:
-        raise ConfigError("workers commit offsets of a group", hint='Consumer(..., group="...")', setting="group")
+        raise ConfigError("workers commit offsets of a group", hint='use Consumer(..., group="...")', setting="group")
     if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:
         raise ConfigError(
             "workers commit by themselves, and automatic commits would pass records that are not done",

@@ -511,7 +511,9 @@ class Fetcher(FetcherFields):
             positions.out_of_range(partition, pending.serial, pending.offset, log_start, outcome.wall_ms)
             return
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
+            positions.fail(
+                partition, AuthorizationFailed("not allowed to read the topic", hint="grant READ on it", **place)
+            )
             return
         if code == ErrorCode.CORRUPT_MESSAGE:
             positions.fail(partition, CorruptRecord("the broker found the batch corrupt", **place))

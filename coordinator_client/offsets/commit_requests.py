@@ -431,7 +431,7 @@ class CommitRequestManager:
         Raises IllegalState without a group, CommitRewind for a backward commit, and the errors of `plain`.
         """
         if self._context.config.group is None:
-            raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
+            raise IllegalState("committing needs a group", hint='use Consumer(..., group="...")')
         wanted = self._positions.snapshot() if offsets is None else plain(offsets)
         wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
         backwards = {} if allow_rewind else self._book.backward_commits(wanted)

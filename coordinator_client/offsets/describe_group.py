@@ -119,7 +119,8 @@ class DescribeGroup:
                 self._cluster.coordinator_lost(to, BrokerError(found.error_code, "DescribeGroups", group=group))
                 again(now)
             elif found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                self._end(requested, AuthorizationFailed("not allowed to describe the group", group=group))
+                hint = "grant DESCRIBE on the group"
+                self._end(requested, AuthorizationFailed("not allowed to describe the group", hint=hint, group=group))
             elif found.error_code in DESCRIBED:
                 self._end(requested, tuple(map(_described, found.members)))
             else:

@@ -510,7 +510,9 @@ class CommitQueue:
         """Fail commits past their deadline, or all if no more requests can be sent `because` of an error."""
         for commit in self._overdue(now) if because is None else [*self._open]:
             error = because or OperationTimeout(
-                "no response to OffsetCommit in time", hint="whether it was stored is unknown", group=self.group_id
+                "no response to OffsetCommit in time",
+                hint="commit again, since the outcome is unknown",
+                group=self.group_id,
             )
             self._give_up(commit, error)
         if self.in_flight is not None and not any(entry.commits for entry in self.in_flight.entries):
@@ -648,5 +650,5 @@ def _error(
         hint = "stop them first, or commit for another group"
         return CommitFailed("the group has members, which alone may commit its offsets", hint=hint, **place)
     if code in AUTHORIZATION_CODES:
-        return AuthorizationFailed("not allowed to commit", **place)
+        return AuthorizationFailed("not allowed to commit", hint="grant READ on the group and on the topic", **place)
     return BrokerError(code, api="OffsetCommit", **place)

@@ -100,7 +100,7 @@ class Lookup:
         """A permanent error in metadata; None if there is none."""
         for partition in self.wanted:
             if view.refused.get(partition.topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                return AuthorizationFailed("not allowed to read the topic", topic=partition.topic)
+                return topic_error(partition.topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return None
 
     def responded(
@@ -150,7 +150,7 @@ class Lookup:
 def _refusal(partition: TopicPartition, code: int) -> KohortError:
     place = partition._asdict()
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return AuthorizationFailed("not allowed to read the topic", **place)
+        return AuthorizationFailed("not allowed to read the topic", hint="grant DESCRIBE on it", **place)
     return BrokerError(code, api="ListOffsets", **place)
 
 
@@ -643,7 +643,7 @@ class OffsetsRequestManager:
     def describe_group(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """Look up the members of the group."""
         if self._context.config.group is None:
-            raise IllegalState("the consumer has no group", hint='Consumer(..., group="...")')
+            raise IllegalState("the consumer has no group", hint='use Consumer(..., group="...")')
         future = self._members.describe(deadline)
         if (fatal := self._context.fatal()) is not None:
             self._members.fail(fatal)
@@ -657,7 +657,7 @@ class OffsetsRequestManager:
         `stable`: wait for transactions that may change them (KIP-447).
         """
         if self._context.config.group is None:
-            raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
+            raise IllegalState("committed offsets belong to a group", hint='use Consumer(..., group="...")')
         future, wanted = self._promise(), tuple(dict.fromkeys(partitions))
         if not future.done() and not wanted:
             future.set_result({})

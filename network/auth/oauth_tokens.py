@@ -64,7 +64,9 @@ def _check_endpoint(config: SecurityConfig, url: str) -> None:
             f"{setting} is not a valid URL", hint="use https://HOST/PATH, without a user", setting=setting
         )
     if parts.scheme == "http" and host not in LOOPBACK:
-        raise ConfigError(f"{setting} would carry the client's secret in the clear", hint="https://", setting=setting)
+        raise ConfigError(
+            f"{setting} would carry the client's secret in the clear", hint="use https://", setting=setting
+        )
     # Settings may come from other users, but only the deployment sets the environment.
     deployed = os.environ.get(ALLOWED_URLS)
     if deployed is not None and url not in [one.strip() for one in deployed.split(",")]:
@@ -85,7 +87,7 @@ def extensions_of(pairs: tuple[str, ...]) -> dict[str, str]:
     """SASL extensions of "name=value" each (KIP-342). Raises ConfigError."""
     found = dict(pair.partition("=")[::2] for pair in pairs)
     if wrong := wrong_extension(found):
-        raise ConfigError(f"sasl_oauth_extensions: {wrong}", hint='"name=value"', setting="sasl_oauth_extensions")
+        raise ConfigError(f"sasl_oauth_extensions: {wrong}", hint='write "name=value"', setting="sasl_oauth_extensions")
     return found
 
 
@@ -242,7 +244,7 @@ def _opener(config: SecurityConfig, url: str) -> "OpenerDirector":
     except OSError as problem:
         raise AuthenticationFailed(
             f"sasl_oauth_ca_path cannot be used: {problem.strerror or type(problem).__name__}",
-            hint="a PEM file of authorities",
+            hint="name a PEM file of authorities",
             path=config.sasl_oauth_ca_path,
         ) from None
     proxies = ProxyHandler({}) if urlsplit(url).hostname in LOOPBACK else ProxyHandler()
@@ -286,7 +288,9 @@ def _unreachable(config: SecurityConfig, url: str, problem: Exception) -> Kohort
         )
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     text = cut(scrubbed(text, _secrets(config)))  # http.client quotes a status line that it cannot read
-    return TokenUnavailable(f"the token endpoint cannot be reached: {text}", hint="is the issuer up?", url=url)
+    return TokenUnavailable(
+        f"the token endpoint cannot be reached: {text}", hint="check that the issuer runs and can be reached", url=url
+    )
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=config.ssl_ca_path)
     except OSError as error:  # ssl.SSLError is one
-        raise _unusable("ssl_ca_path", error, "a PEM file of authorities", config.ssl_ca_path) from None
+        raise _unusable("ssl_ca_path", error, "name a PEM file of authorities", config.ssl_ca_path) from None
     context.check_hostname = config.ssl_check_hostname
     if config.ssl_cert_path is not None:
         try:

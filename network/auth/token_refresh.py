@@ -123,7 +123,7 @@ class TokenRefresher:
         self._requested_at, self._wanted = None, False
         if isinstance(made, Token) and made.lifetime_s is not None and made.lifetime_s <= 0:
             made = TokenUnavailable(
-                "the token that came has expired already", hint="is this machine's clock right, and the issuer's?"
+                "the token that came has expired already", hint="check the clocks of this machine and of the issuer"
             )
         if isinstance(made, KohortError):
             self._error = made

@@ -107,7 +107,9 @@ def test_brokers_of_a_killed_keeper_die_and_its_state_is_forgotten(env: dict[str
 def test_stopping_what_does_not_run_is_one_line(env: dict[str, str]) -> None:
     done = kohort("stop", env=env)
     assert done.returncode == 1
-    assert done.stderr == "kohort: error: no broker named 'default' runs; kohort broker status\n"
+    assert (
+        done.stderr == "kohort: error: no broker named 'default' runs; list the brokers with `kohort broker status`\n"
+    )
 
 
 def test_other_files_in_the_cache_are_no_instances(env: dict[str, str]) -> None:
@@ -140,7 +142,7 @@ def test_a_cache_that_is_no_folder_is_one_error_with_a_hint(
     file.touch()
     done = kohort(*command, env=env | {"KOHORT_CACHE": str(file / "cache")})
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"kohort: error: Not a directory (path={file / 'cache'}); KOHORT_CACHE ")
+    assert done.stderr.startswith(f"kohort: error: Not a directory (path={file / 'cache'}); set KOHORT_CACHE ")
 
 
 def test_a_user_without_a_home_needs_kohort_cache(tmp_path: Path) -> None:

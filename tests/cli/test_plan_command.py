@@ -58,7 +58,7 @@ def test_a_share_group_has_no_committed_offsets(capsys: pytest.CaptureFixture[st
     with FakeBroker(topics={"t": 1}) as fake:
         requested = ["plan", "--topic", "t", "--start", "committed", "-b", fake.bootstrap]
         assert main(requested) == 1
-        assert "'committed' needs a group; --group NAME" in capsys.readouterr().err
+        assert "'committed' needs a group; add --group NAME" in capsys.readouterr().err
         with ShareConsumer(fake.bootstrap, group="jobs") as consumer:
             consumer.subscribe(["t"])
             consumer.poll(0.1)

@@ -332,7 +332,9 @@ def test_record_then_replay_through_the_member(
     assert "same request" in out
 
 
-@pytest.mark.parametrize(("data", "reported"), [(b"", "is empty"), (b"\n", "is empty"), (b"not frames", "not a sequence")])
+@pytest.mark.parametrize(
+    ("data", "reported"), [(b"", "is empty"), (b"\n", "is empty"), (b"not frames", "not a sequence")]
+)
 def test_bytes_that_are_no_frames_are_one_error_about_the_input(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, data: bytes, reported: str
 ) -> None:

@@ -153,3 +153,31 @@ def test_words_and_long_sentences_are_found(tmp_path: Path, name: str, text: str
     path = tmp_path / name
     path.write_text(text + "\n")
     assert [one.rule for one in (*words(path), *long_sentences(path))] == found
+
+
+def test_a_missing_permission_names_the_permission_to_grant() -> None:
+    calls = (
+        (path, node)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "AuthorizationFailed"
+    )
+    without = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, node in calls
+        if "hint" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert not without
+
+
+def test_a_hint_is_no_question() -> None:
+    hints = (
+        (f"{path.relative_to(ROOT)}:{node.value.lineno}", text.value)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "hint"
+        for text in ast.walk(node.value)
+        if isinstance(text, ast.Constant)
+    )
+    # "did you mean {name}?" ends with a text of one character
+    assert not [place for place, text in hints if isinstance(text, str) and text[1:].endswith("?")]
