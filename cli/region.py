@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.terminal import say
+from kohort.cli.terminal import counted, say
 from kohort.common.errors import KohortError
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError
@@ -82,7 +82,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
             say(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
     for name, one in members.items():
         where = "in this epoch" if one["in_epoch"] and one["present"] else "not present"
-        say(f"  {name:30}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
+        say(f"  {name:30}{where:15}generation {one['generation']:<6}{counted(one['partitions'], 'partition')}")
     for name, held in tasks.items():
         owner = held["owner"] or "no owner"
         say(f"  task {name:25}{owner:30}{held['state_bytes']:>13} bytes at the newest checkpoint")

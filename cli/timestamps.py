@@ -24,7 +24,7 @@ def time_ms(text: str, hint: str) -> int:
     try:
         since_s = utc_time(text).timestamp()
     except (ValueError, OverflowError):
-        raise KohortError(f"{cut(text)!r} is neither an offset nor a time", hint=hint) from None
+        raise KohortError(f"{cut(text)!r} is neither an offset nor a time", hint=f"use {hint}") from None
     return max(0, int(since_s * 1000))  # a broker gives negative times another meaning
 
 

@@ -45,7 +45,7 @@ def fit(request: Any, version: int) -> Any:
     pattern = getattr(request, "subscribed_topic_regex", None)
     if pattern is not None and version < (since := first_version(kind, "subscribed_topic_regex")):
         if pattern:
-            hint = "Kafka 4.0, or subscribe(pattern=...) instead of broker_pattern"
+            hint = "use Kafka 4.0 or newer, or subscribe(pattern=...) instead of broker_pattern"
             raise _too_old(request, version, since, "patterns that the coordinator matches (KIP-848)", hint)
         return request._replace(subscribed_topic_regex=None)  # there is none to remove
     # KIP-516: v13 has topic ids. By name, a re-created topic would be removed from the session with the old one.

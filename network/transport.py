@@ -192,7 +192,7 @@ class Channel(ChannelFields):
                 **self.endpoint.place,
             )
         reason = alerted(problem) or str(problem)
-        plaintext = "is this a plaintext port? Then security_protocol without SSL"
+        plaintext = "set security_protocol without SSL, if this is a plaintext port"
         hint = WANTS_CERTIFICATE if "ALERT" in reason else plaintext
         error = TlsError(f"no TLS handshake: {reason}", hint=hint, **self.endpoint.place)
         error.is_cut = isinstance(problem, ssl.SSLEOFError | ConnectionError)

@@ -64,7 +64,7 @@ def called(partitioner: Partitioner, topic: str, key: bytes | None, value: bytes
         return None
     if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() < partitions:
         raise PartitionerError(
-            f"the partitioner returned {number!r}, and the topic has {partitions} partitions",
+            f"the partitioner returned {number!r}, and the topic has {partitions} partition{'s' * (partitions > 1)}",
             hint="return the number of a partition, or None if any will do",
             topic=topic,
         )

@@ -253,7 +253,9 @@ class RecordAccumulator:
 def check_partition(topic: str, number: int, partitions: int, named: str = "") -> None:
     """Raises UnknownTopic if a topic with so many partitions does not have this one. `named`: its text begins so."""
     if not 0 <= number < partitions:
-        raise UnknownTopic(f"{named}the topic has {partitions} partitions", topic=topic, partition=number)
+        raise UnknownTopic(
+            f"{named}the topic has {partitions} partition{'s' * (partitions > 1)}", topic=topic, partition=number
+        )
 
 
 def _no_wait(_reached: Callable[[], bool], _timeout_s: float | None) -> None:

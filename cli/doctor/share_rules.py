@@ -5,6 +5,7 @@ from typing import Final
 
 from kohort.admin import SharePartitionOffset
 from kohort.cli.doctor.finding import Finding, note, warning
+from kohort.cli.terminal import counted
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -39,8 +40,8 @@ def start(
     waiting = sum(end > 0 and one not in begun for one, end in share_ends.items())
     if waiting:
         yield warning(
-            f"share.auto.offset.reset is latest: {waiting} partitions with records were not fetched yet, and will be "
-            "read from their end",
+            "share.auto.offset.reset is latest: the group skips the present records of "
+            f"{counted(waiting, 'partition')} that it has not fetched yet",
             f"group {settings.group}",
             f"kohort group configs {settings.group} --set share.auto.offset.reset=earliest",
         )

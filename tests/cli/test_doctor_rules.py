@@ -207,7 +207,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
                 "share_ends": {P0: 5, P1: 7},
             },
             Severity.WARNING,
-            "1 partitions with records",
+            "skips the present records of 1 partition",
             {"share_configs": {"share.auto.offset.reset": "earliest"}},
         ),
         (

@@ -162,7 +162,7 @@ def test_values_in_other_representations(
         ('{"value": NaN}', "not a number in JSON: NaN"),
         ('{"value": [1e400]}', "not a number in JSON: 1e400"),
         ('{"value": "v", "timestamp_ms": -2}', "timestamp_ms is in ms"),
-        ('{"value": "v", "partition": 9}', "the topic has 1 partitions"),
+        ('{"value": "v", "partition": 9}', "the topic has 1 partition "),
         ('{"value": "v", "line": 1}', "no record has a field 'line'"),
     ],
 )
