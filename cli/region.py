@@ -271,7 +271,7 @@ def _confirm(confirmed: bool, prompt: str) -> None:
 def _opened(coordinator: str, group: str | None) -> Iterator[RegionCoordinator]:
     path = coordinator.removeprefix(SQLITE)
     if path and path != coordinator and not Path(path).exists():
-        raise KohortError("no such coordinator", path=path)
+        raise KohortError("no such coordinator", hint="name the coordinator that the members use", path=path)
     store = open_store(coordinator, create=False)
     try:
         yield _region(store, group)

@@ -28,5 +28,5 @@ def open_store(url: str, *, create: bool = True) -> Store:
         return MemoryStore()
     raise ConfigurationError(
         f"unknown coordinator {veiled(url)!r}",
-        hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for one member alone',
+        hint='use "sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for one member alone',
     )

@@ -438,7 +438,7 @@ def _check_files(made: FileState, task: TaskId, owner: TaskId, kept_checkpoints:
     if owner != task:  # each would remove the files of the other, as those of a former owner
         raise ConfigurationError(
             f"two tasks, {owner} and {task}, have a FileState in one folder",
-            hint='state=lambda task: FileState(f"data/{task}")',
+            hint='use state=lambda task: FileState(f"data/{task}")',
             setting="state",
             folder=made.folder,
         )

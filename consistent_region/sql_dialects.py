@@ -169,7 +169,7 @@ def dialect_of(url: str) -> tuple[Dialect, str]:
     path = url.removeprefix("sqlite:///")
     # SQLite would take an empty path, too: for a database that ends with its connection.
     if found is None or (found is SQLITE and path in ("", ":memory:", url)):
-        raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
+        raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='use "sqlite:///PATH" or "postgresql://..."')
     # A handler may change the working directory.
     return found, f"sqlite:///{os.path.abspath(path)}" if found is SQLITE else url
 

@@ -51,7 +51,7 @@ class TaskMap:
             return cls({})
         if not isinstance(rule, Mapping) or not rule:
             raise ConfigurationError(
-                f"unknown tasks {rule!r}", hint='"number", "topic", or the topics of each label', setting="tasks"
+                f"unknown tasks {rule!r}", hint='use "number", "topic", or the topics of each label', setting="tasks"
             )
         labels: dict[str, str] = {}
         for label, topics in rule.items():

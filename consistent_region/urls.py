@@ -35,7 +35,7 @@ def conninfo(url: str) -> dict[str, Any]:
     if given is None or _cut_wrongly(given):
         raise ConfigurationError(
             "not a PostgreSQL URL",
-            hint='"postgresql://USER@HOST/DATABASE"; in a password %, @ and / are %25, %40 and %2F',
+            hint='use "postgresql://USER@HOST/DATABASE"; in a password %, @ and / are %25, %40 and %2F',
         )
     is_set = given.keys() & {"sslmode", "service"} or os.environ.keys() & {"PGSSLMODE", "PGSERVICE"}
     if not is_set and not _is_local(given):

@@ -527,7 +527,9 @@ def test_the_command_refuses_what_is_not_there(url: str, tmp_path: Path, capsys:
     assert "--group with one of: billing" in capsys.readouterr().err
     mistyped, empty = tmp_path / "mistyped.db", tmp_path / "empty.db"
     assert main(["region", "status", f"sqlite:///{mistyped}"]) == 1
-    assert "no such coordinator" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no such coordinator" in error
+    assert "name the coordinator that the members use" in error
     assert not mistyped.exists()
     empty.touch()
     assert main(["region", "status", f"sqlite:///{empty}"]) == 1
