@@ -329,7 +329,7 @@ def from_text(setting: Setting, text: str) -> Any:
 def split_address(address: str) -> tuple[str, int]:
     """Return ("host", port) of "host:port" or "[::1]:port". A listener's "PLAINTEXT://" in front is removed.
 
-    Raises ConfigError if there is no port, or an invalid one.
+    Raises ConfigError if there is no port, an invalid one, or a host with a character that separates addresses.
     """
     bare = address.rpartition("://")[2].strip()
     if "@" in bare:  # as in database URLs; the text before it may contain a password
@@ -339,6 +339,8 @@ def split_address(address: str) -> tuple[str, int]:
         )
     host, colon, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or len(port) > MOST_DIGITS or not 0 < int(port) < 65536:
-        raise ConfigError(f"not a broker's address: {address!r}", hint='use "host:port", such as "localhost:9092"')
+    is_host = host and not any(one.isspace() or one in ",;/" for one in host)
+    if not colon or not is_host or not port.isdecimal() or len(port) > MOST_DIGITS or not 0 < int(port) < 65536:
+        hint = 'use "host:port", such as "localhost:9092", with commas between several'
+        raise ConfigError(f"not a broker's address: {address!r}", hint=hint)
     return host, int(port)

@@ -46,7 +46,7 @@ def bytes_refused(field: str, value: object, topic: object) -> NoReturn:
     """Raises TypeError: `value` has no bytes, or not in one piece."""
     if isinstance(value, memoryview):
         raise TypeError(f"{field} must be bytes-like in one piece, not a memoryview with steps: copy it{_at(topic)}")
-    hint = f": encode it, as in {field}.encode()" if isinstance(value, str) else ": encode it first"
+    hint = f": encode it, as in {field.rpartition(' ')[2]}.encode()" if isinstance(value, str) else ": encode it first"
     raise TypeError(f"{field} must be bytes-like or None, not {_shown(value)}{hint}{_at(topic)}")
 
 

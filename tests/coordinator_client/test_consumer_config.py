@@ -148,3 +148,9 @@ def test_addresses(address: str, found: tuple[str, int]) -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError):
         ConsumerConfig.of(bootstrap=address or ())
+
+
+@pytest.mark.parametrize("addresses", ["a:9092 b:9092", "a:9092;b:9092", ["a:9092,b:9092"], "a/b:9092", "a b:9092"])
+def test_several_addresses_without_commas_are_no_host(addresses: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match="commas between several"):
+        ConsumerConfig.of(bootstrap=addresses)
