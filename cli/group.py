@@ -391,12 +391,15 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     caption = f"{_waiting(waiting)} in {counted(len(rows), 'partition')}{more}"
     table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
     whole: OverflowMethod = "fold" if before is None else "ellipsis"  # --watch counts a line for each row
-    for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
+    is_share = bool(rows) and isinstance(rows[0], SharePartitionOffset)
+    heads = ("partition", "start", "lag") if is_share else ("partition", "committed", "end", "lag")
+    for name in (*heads, *(() if before is None else ("change",))):
         table.add_column(name, justify="left" if name == "partition" else "right", overflow=whole)
     for one in shown:
         was = None if before is None else before.get(one.partition)
         change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
-        cells = (str(one.partition), _number(_from(one)), _number(_end(one)), _number(one.lag), change)
+        ends = () if is_share else (_number(_end(one)),)
+        cells = (str(one.partition), _number(_from(one)), *ends, _number(one.lag), change)
         table.add_row(*map(cell, cells[: len(table.columns)]))
     return table
 

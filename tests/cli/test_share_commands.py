@@ -74,6 +74,8 @@ def test_a_share_group_is_listed_and_described_with_its_lag(fake: FakeBroker, ru
     lags = run("group", "lag", "jobs", "--json")
     assert lags["lag"] == sum(one["lag"] for one in lags["partitions"])
     assert lags["lag"] in (0, 5)
+    heads = run("group", "lag", "jobs").splitlines()[1]
+    assert [word for word in heads.split() if word.isalpha()] == ["partition", "start", "lag"]
 
 
 def test_offsets_of_an_empty_share_group_are_reset_and_exported(fake: FakeBroker, run: Run) -> None:
