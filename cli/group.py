@@ -50,6 +50,7 @@ ROWS_SHOWN = 40
 LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
 Row = PartitionLag | SharePartitionOffset
 Rows = Sequence[Row]
+NARROW = 40  # columns of a narrow terminal, in which the line below a table of short names fits
 WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00 (UTC), or P1D for a day ago"
 
 
@@ -179,10 +180,10 @@ def reset(
             )
         planned = _share_changes(admin, group, target) if shares else admin.reset_offsets(group, target, dry_run=True)
         if not as_json:
-            _print(("partition", "committed", "new", "moves"), [_change(one) for one in planned])
+            _print(("partition", "start" if shares else "committed", "new", "moves"), [_change(one) for one in planned])
         if not dry_run:
             if not yes and not as_json:
-                typer.confirm(f"commit these for {group}?", abort=True)
+                typer.confirm(f"{'set' if shares else 'commit'} these for {group}?", abort=True)
             if shares:
                 admin.alter_share_offsets(group, {one.partition: one.after for one in planned})
             else:
@@ -390,6 +391,7 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
     caption = f"{_waiting(waiting)} in {counted(len(rows), 'partition')}{more}"
     table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
+    table.min_width = min(len(caption), NARROW)
     whole: OverflowMethod = "fold" if before is None else "ellipsis"  # --watch counts a line for each row
     is_share = bool(rows) and isinstance(rows[0], SharePartitionOffset)
     heads = ("partition", "start", "lag") if is_share else ("partition", "committed", "end", "lag")

@@ -86,6 +86,9 @@ def test_offsets_of_an_empty_share_group_are_reset_and_exported(fake: FakeBroker
     assert run("group", "offsets", "export", "jobs", "--json") == {"work": {"0": 2, "1": 2}}
     assert run("group", "lag", "jobs", "--json")["lag"] == 6
     run("group", "offsets", "reset", "jobs", "--to", "latest", "--topic", "work", "--dry-run", "--json")
+    shown = run("group", "offsets", "reset", "jobs", "--to", "latest", "--topic", "work", "--dry-run")
+    assert "start" in shown
+    assert "committed" not in shown
     assert run("group", "lag", "jobs", "--json")["lag"] == 6
     shifted = run("group", "offsets", "reset", "jobs", "--to", "+1", "--json")  # the partitions that it has started
     assert [(one["before"], one["after"]) for one in shifted["offsets"]] == [(2, 3), (2, 3)]
