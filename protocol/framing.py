@@ -86,11 +86,6 @@ class Unframer:
                 self._needed = None
         return frames
 
-    @property
-    def is_between_frames(self) -> bool:
-        """True if no frame is half received, so that the peer may close without loss."""
-        return self._needed is None and not self._pending
-
     def _judge(self, size: int) -> int:
         if size < LEAST_HEADER_BYTES:
             raise WireError(f"a frame of {size} bytes; {LEAST_HEADER_BYTES} is the minimum", offset=self.offset)

@@ -34,10 +34,12 @@ def _cache_dir() -> Path:
     if override := os.environ.get("KOHORT_CACHE"):
         return Path(override).expanduser().absolute()  # brokers have a working folder of their own
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "kohort"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kohort"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kohort"
+        folder = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "kohort"
 
 
 @contextmanager

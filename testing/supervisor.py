@@ -42,8 +42,8 @@ def main(driver: int, folder: str, command: list[str]) -> int:
     threading.Thread(target=_read_to_the_end, args=(sys.stdin.fileno(), closed.set), daemon=True).start()
     while child.poll() is None:
         # On Windows the parent may be the launcher of a virtual environment.
-        if closed.wait(LOOK_EVERY_S) or (os.name == "posix" and os.getppid() != driver):
-            if os.name == "posix":
+        if closed.wait(LOOK_EVERY_S) or (sys.platform != "win32" and os.getppid() != driver):
+            if sys.platform != "win32":
                 os.killpg(child.pid, signal.SIGKILL)  # a script's own children, too
             else:
                 child.kill()

@@ -27,6 +27,7 @@ from kohort import fastpath
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
 from tests.fastpath.hostile_batches import small_hostile_batches
+from tests.fastpath.legacy_messages import encode_messages
 
 SLICE = 250_000
 KEPT = Path(__file__).parents[2] / "out" / "fuzz" / "records.jsonl"
@@ -54,7 +55,7 @@ def corpus(dice: random.Random) -> list[tuple[bytes, bytes, Codec]]:
             made.append((header[:61], header[61:], codec))
             if codec != Codec.ZSTD:
                 for magic in (0, 1):
-                    made.append((b"", wire.encode_messages(new, magic=magic, codec=codec, base_offset=3), Codec.NONE))
+                    made.append((b"", encode_messages(new, magic=magic, codec=codec, base_offset=3), Codec.NONE))
     return made + [(data[:61], data[61:], Codec.NONE) for data in small_hostile_batches()]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kohort import fastpath
 from kohort.protocol import record_batch as wire
 from tests.fastpath.fuzz_records import fuzz
+from tests.fastpath.legacy_messages import encode_messages
 
 payloads = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=8), payloads), max_size=3)
@@ -40,7 +41,7 @@ def batches(draw: st.DrawFn) -> bytes:
             )
         else:
             codec = "gzip" if codec == "zstd" else codec
-            data += wire.encode_messages(new, magic=magic, codec=codec, base_offset=offset, log_append_time_ms=append)
+            data += encode_messages(new, magic=magic, codec=codec, base_offset=offset, log_append_time_ms=append)
         offset += len(new) + draw(st.integers(0, 3))
     return data
 

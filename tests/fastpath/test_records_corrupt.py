@@ -12,6 +12,7 @@ from kohort.fastpath import decode as decode_columns
 from kohort.fastpath.compression import CODECS, codec_of
 from kohort.protocol import record_batch as wire
 from kohort.protocol.record_format import VARINT
+from tests.fastpath.legacy_messages import build_message, encode_messages
 
 ONE = wire.build_record(wire.NewRecord(b"k", b"v", headers=(("h", b"x"),)), 0, 0)
 GOOD = wire.build_batch(ONE, count=1, base_offset=5)
@@ -97,33 +98,33 @@ def test_a_false_length_is_refused_with_its_place(decode: Callable[..., Any], li
     assert raised.value.place == {"topic": "t", "partition": 3, "offset": offset}
 
 
-LEGACY = wire.encode_messages([(b"k", b"v", 7)], magic=1, base_offset=5)
+LEGACY = encode_messages([(b"k", b"v", 7)], magic=1, base_offset=5)
 LEGACY_LIES = {
     "a checksum that does not match": LEGACY[:-1] + b"?",
-    "a key longer than the message": wire.build_message(1, 5, b"k" * 9, b"v", timestamp=1).replace(
+    "a key longer than the message": build_message(1, 5, b"k" * 9, b"v", timestamp=1).replace(
         b"\x00\x00\x00\x09kkkkkkkkk", b"\x00\x00\x00\x99kkkkkkkkk"
     ),
-    "a wrapper of null": wire.build_message(1, 5, None, None, timestamp=1, attributes=1),
-    "a wrapper of nothing": wire.build_message(1, 5, None, CODECS[1].compress(b"", None), timestamp=1, attributes=1),
-    "a wrapper that ends inside a message": wire.build_message(
+    "a wrapper of null": build_message(1, 5, None, None, timestamp=1, attributes=1),
+    "a wrapper of nothing": build_message(1, 5, None, CODECS[1].compress(b"", None), timestamp=1, attributes=1),
+    "a wrapper that ends inside a message": build_message(
         1, 5, None, CODECS[1].compress(LEGACY[:-1], None), timestamp=1, attributes=1
     ),
-    "a wrapper of another magic": wire.build_message(0, 5, None, CODECS[1].compress(LEGACY, None), attributes=1),
-    "a wrapper in a wrapper": wire.build_message(
+    "a wrapper of another magic": build_message(0, 5, None, CODECS[1].compress(LEGACY, None), attributes=1),
+    "a wrapper in a wrapper": build_message(
         1,
         5,
         None,
-        CODECS[1].compress(wire.encode_messages([(b"k", b"v", 7)], magic=1, codec="gzip"), None),
+        CODECS[1].compress(encode_messages([(b"k", b"v", 7)], magic=1, codec="gzip"), None),
         timestamp=1,
         attributes=1,
     ),
-    "a wrapper whose offset is not its last": wire.build_message(
-        0, 9, None, CODECS[1].compress(wire.encode_messages([(b"k", b"v")], magic=0), None), attributes=1
+    "a wrapper whose offset is not its last": build_message(
+        0, 9, None, CODECS[1].compress(encode_messages([(b"k", b"v")], magic=0), None), attributes=1
     ),
-    "a wrapper before the log's start": wire.build_message(
+    "a wrapper before the log's start": build_message(
         1, 1, None, CODECS[1].compress(LEGACY, None), timestamp=1, attributes=1
     ),
-    "offsets that repeat": wire.build_message(
+    "offsets that repeat": build_message(
         1, 5, None, CODECS[1].compress(LEGACY + LEGACY, None), timestamp=1, attributes=1
     ),
 }
@@ -160,7 +161,7 @@ def test_an_unknown_codec_is_unsupported(decode: Callable[..., Any], codec: int)
     with pytest.raises(UnsupportedCodec):
         decode(batch(ONE, attributes=codec))
     with pytest.raises(UnsupportedCodec):
-        decode(wire.build_message(1, 5, None, b"v", timestamp=1, attributes=codec))
+        decode(build_message(1, 5, None, b"v", timestamp=1, attributes=codec))
 
 
 @pytest.mark.proves("B-11")
@@ -170,9 +171,7 @@ def test_a_batch_behind_the_one_before_is_refused(decode: Callable[..., Any], ma
     if magic == 2:
         first, second = wire.encode(records, base_offset=10), wire.encode(records, base_offset=12)
     else:
-        first, second = (
-            wire.encode_messages(records, magic=magic, base_offset=offset, codec="gzip") for offset in (10, 12)
-        )
+        first, second = (encode_messages(records, magic=magic, base_offset=offset, codec="gzip") for offset in (10, 12))
     with pytest.raises(CorruptRecord, match="below those"):
         decode(first + second)
 
@@ -182,7 +181,7 @@ def test_a_batch_behind_the_one_before_is_refused(decode: Callable[..., Any], ma
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_bomb_stops_at_the_limit(decode: Callable[..., Any], magic: int, codec: str) -> None:
     records = [(None, bytes(100_000), 1)] * 20
-    write = wire.encode if magic == 2 else lambda *a, **o: wire.encode_messages(*a, magic=magic, **o)
+    write = wire.encode if magic == 2 else lambda *a, **o: encode_messages(*a, magic=magic, **o)
     if magic < 2 and codec == "zstd":
         codec = "gzip"
     data = write(records, codec=codec)
@@ -368,7 +367,7 @@ def test_a_sound_batch_far_behind_the_high_watermark_is_corrupt(decode: Callable
         if magic == 2:
             data = wire.encode(records, base_offset=base_offset)
         else:
-            data = wire.encode_messages(records, base_offset=base_offset, magic=magic)
+            data = encode_messages(records, base_offset=base_offset, magic=magic)
         if sound:
             assert len(decode(data, high_watermark=100).records) == 3
         else:

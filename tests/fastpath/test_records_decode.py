@@ -8,6 +8,7 @@ import pytest
 from kohort.fastpath import compression
 from kohort.protocol import record_batch as wire
 from kohort.protocol.record_format import CONTROL_KEY
+from tests.fastpath.legacy_messages import build_message, encode_messages
 
 GZIP = compression.CODECS[compression.Codec.GZIP]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -24,9 +25,7 @@ HEADERS = (("trace", b"\x00\x01"), ("trace", None), ("", b""), ("naïve", b"x"))
     [(magic, codec) for magic in (0, 1, 2) for codec in CODECS if codec != "zstd" or magic == 2],  # KIP-110
 )
 def test_every_magic_and_codec_gives_the_same_records(decode: Callable[..., Any], magic: int, codec: str) -> None:
-    write = (
-        wire.encode if magic == 2 else lambda records, **options: wire.encode_messages(records, magic=magic, **options)
-    )
+    write = wire.encode if magic == 2 else lambda records, **options: encode_messages(records, magic=magic, **options)
     read = decode(write(RECORDS, codec=codec, base_offset=7), topic="t", partition=3)
     assert [record.offset for record in read.records] == list(range(7, 57))
     assert [(record.key, record.value) for record in read.records] == [(key, value) for key, value, _ in RECORDS]
@@ -47,7 +46,7 @@ def test_headers_keep_their_order_their_repeats_and_their_nulls(decode: Callable
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_log_append_time_is_every_records_time(decode: Callable[..., Any], magic: int, codec: str) -> None:
     options: dict[str, Any] = {"codec": codec, "log_append_time_ms": 99}
-    data = wire.encode(RECORDS, **options) if magic == 2 else wire.encode_messages(RECORDS, magic=1, **options)
+    data = wire.encode(RECORDS, **options) if magic == 2 else encode_messages(RECORDS, magic=1, **options)
     read = decode(data)
     assert {record.timestamp_ms for record in read.records} == {99}
     assert {record.timestamp_type for record in read.records} == {"append"}
@@ -55,14 +54,14 @@ def test_log_append_time_is_every_records_time(decode: Callable[..., Any], magic
 
 def test_a_wrapper_of_offset_zero_leaves_its_inner_offsets_alone(decode: Callable[..., Any]) -> None:
     """Some versions of librdkafka produced them so."""
-    inner = b"".join(wire.build_message(1, i, None, b"v", timestamp=5) for i in range(4))
-    wrapper = wire.build_message(1, 0, None, GZIP.compress(inner, None), timestamp=5, attributes=1)
+    inner = b"".join(build_message(1, i, None, b"v", timestamp=5) for i in range(4))
+    wrapper = build_message(1, 0, None, GZIP.compress(inner, None), timestamp=5, attributes=1)
     assert [record.offset for record in decode(wrapper).records] == [0, 1, 2, 3]
 
 
 def test_a_compacted_wrapper_counts_its_offsets_back_from_the_last(decode: Callable[..., Any]) -> None:
-    inner = b"".join(wire.build_message(1, i, None, b"v", timestamp=5) for i in (1, 4))
-    wrapper = wire.build_message(1, 104, None, GZIP.compress(inner, None), timestamp=5, attributes=1)
+    inner = b"".join(build_message(1, i, None, b"v", timestamp=5) for i in (1, 4))
+    wrapper = build_message(1, 104, None, GZIP.compress(inner, None), timestamp=5, attributes=1)
     read = decode(wrapper)
     assert [record.offset for record in read.records] == [101, 104]
     assert read.next_offset == 105
@@ -88,7 +87,7 @@ def test_nothing_to_read_moves_nothing(decode: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_records_before_the_position_are_not_returned(decode: Callable[..., Any], magic: int, codec: str) -> None:
     options: dict[str, Any] = {"codec": codec, "base_offset": 100}
-    data = wire.encode(RECORDS, **options) if magic == 2 else wire.encode_messages(RECORDS, magic=magic, **options)
+    data = wire.encode(RECORDS, **options) if magic == 2 else encode_messages(RECORDS, magic=magic, **options)
     read = decode(data, from_offset=120)
     assert [record.offset for record in read.records] == list(range(120, 150))
     assert [record.key for record in read.records] == [key for key, _, _ in RECORDS[20:]]

@@ -9,6 +9,7 @@ import pytest
 from kohort.fastpath import decode, encode
 from kohort.protocol import record_batch as wire
 from tests.fastpath.hostile_batches import HOSTILE, MIB, measured, small_records
+from tests.fastpath.legacy_messages import encode_messages
 
 CAP_BYTES = 64 * MIB
 
@@ -57,7 +58,7 @@ def small_batches() -> bytes:
 
 
 def small_messages() -> bytes:
-    message = wire.encode_messages([(None, None, 1)], magic=1)  # its checksum does not cover the offset
+    message = encode_messages([(None, None, 1)], magic=1)  # its checksum does not cover the offset
     return b"".join(at.to_bytes(8, "big") + message[8:] for at in range(300_000))
 
 

@@ -10,6 +10,7 @@ from kohort import KohortError
 from kohort.fastpath import Codec, CorruptRecord, UnsupportedMagic, encode, open_segment
 from kohort.fastpath.batches import batches, is_sound
 from kohort.protocol import record_batch as wire
+from tests.fastpath.legacy_messages import encode_messages
 
 BASE = 1_000
 PER_BATCH = 10
@@ -140,8 +141,8 @@ def test_headers_without_records(path: Path) -> None:
 
 def test_headers_of_every_magic() -> None:
     data = (
-        wire.encode_messages([(b"k", b"v", 7)] * 2, magic=0, base_offset=1)
-        + wire.encode_messages([(b"k", b"v", 7)] * 3, magic=1, codec="gzip", base_offset=3)
+        encode_messages([(b"k", b"v", 7)] * 2, magic=0, base_offset=1)
+        + encode_messages([(b"k", b"v", 7)] * 3, magic=1, codec="gzip", base_offset=3)
         + wire.encode([(b"k", b"v", 7)], base_offset=6, producer_id=4, transactional=True, log_append_time_ms=9)
     )
     found = list(batches(data))
