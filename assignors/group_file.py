@@ -58,13 +58,14 @@ def from_json(document: object) -> GroupView:
     for topic, count in partitions.items():
         if not _is_count(count):
             raise BadGroup("the number of partitions is not a number", path=f"partitions.{topic}")
-    lag = None
+    lag: dict[tuple[str, int], int] | None = None
     if "lag" in document:
-        lag = {
-            (topic, number): waiting
-            for topic, row in _table(document["lag"], "lag").items()
-            for number, waiting in enumerate(_row(row, f"lag.{topic}", _is_count, "a number of records"))
-        }
+        lag = {}
+        for topic, row in _table(document["lag"], "lag").items():
+            waiting = _row(row, f"lag.{topic}", _is_count, "a number of records")
+            if len(waiting) != (count := partitions.get(topic, len(waiting))):
+                raise BadGroup(f"lag of {len(waiting)} partitions for a topic of {count}", path=f"lag.{topic}")
+            lag |= {(topic, number): records for number, records in enumerate(waiting)}
     racks = None
     if "racks" in document:
         racks = {

@@ -52,7 +52,7 @@ def explain(
     response: Annotated[
         str | None, typer.Option(help="The frames are responses of this API (name or key); needs --version.")
     ] = None,
-    version: Annotated[int | None, typer.Option(help="The version of the responses' request.")] = None,
+    version: Annotated[int | None, typer.Option(min=0, help="The version of the responses' request.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only frames of this API; may be repeated.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Print one line a frame.")] = False,
     as_json: AsJson = False,

@@ -116,6 +116,8 @@ def test_a_group_survives_its_file(tmp_path: Path) -> None:
         ({"racks": {"t": [["a"], [7]]}}, r"racks.t\[1\]\[0\]"),
         ({"racks": {"t": ["a", "b"]}}, r"racks.t\[0\]"),
         ({"lag": {"t": [-1]}}, r"lag.t\[0\]"),
+        ({"lag": {"t": [5]}}, "lag of 1 partitions for a topic of 2"),
+        ({"lag": {"t": [5, 5, 5]}}, "lag of 3 partitions for a topic of 2"),
     ],
 )
 def test_a_file_that_is_no_group_is_refused_at_its_field(change: dict[str, object], says: str) -> None:

@@ -78,6 +78,12 @@ def test_a_response_needs_its_version(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--version" in err
 
 
+def test_a_response_has_no_version_below_0(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "explain", RESPONSE.hex(), "--response", "ApiVersions", "--version", "-7")
+    assert (code, out) == (2, "")
+    assert "--version" in err
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [("no-such-file", "neither a frame in hex"), ("zzzz", "neither a frame in hex"), ("00ff", "")],
