@@ -180,6 +180,7 @@ class Admin:
         """The first offset with a timestamp of at least the given time, by partition; -1 if there is none.
 
         Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a permanent error.
+        Brokers learn of a new topic at different times, so its partitions may be missing for a moment.
         Leaders that are being elected are awaited within `default_api_timeout_ms`. After that their partitions are
         missing too. A leader that cannot be reached raises ConnectionFailed then.
         """
@@ -266,7 +267,11 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; -1 leaves a number to the broker. Raises TopicExists."""
+        """Create a topic; -1 leaves a number to the broker. Raises TopicExists.
+
+        A controller that responds too late may create the topic after ConnectionFailed or REQUEST_TIMED_OUT. A second
+        call raises TopicExists then.
+        """
         topics.create_topic(
             self._request_driver(),
             topic_given(topic),

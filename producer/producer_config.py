@@ -59,11 +59,11 @@ class ProducerConfig(ClientConfig):
     linger_ms: int = row("linger.ms", "int", 5, "Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
     buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1, high=INT64_MAX)
-    max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record.", low=1, high=INT32_MAX)
+    max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record before compression.", low=1, high=INT32_MAX)
     max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5, aliases=("max.in.flight",))
     max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)
     on_delivery: Any = row("kohort.on.delivery", "callable", None, "A function that is called with the Delivery of each settled record, unless `send` has another one.", optional=True)
-    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX, aliases=("message.timeout.ms",))
+    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more. A batch in flight fails up to request_timeout_ms later.", low=1, high=INT32_MAX, aliases=("message.timeout.ms",))
     enable_metrics_push: bool = ENABLE_METRICS_PUSH
     # fmt: on
 

@@ -389,8 +389,9 @@ class ProducerCore(ClientCore[ProducerConfig]):
     def _fits(self, topic: str, size: int) -> None:
         """Raises RecordTooLarge if a record of this size fits no request."""
         if size > self.config.max_request_bytes:
+            uncompressed = "" if self.config.compression == "none" else " before compression"
             raise RecordTooLarge(
-                f"a record of {size} bytes",
+                f"a record of {size} bytes{uncompressed}",
                 hint="raise max_request_bytes, and the broker's message.max.bytes",
                 topic=topic,
                 max_request_bytes=self.config.max_request_bytes,

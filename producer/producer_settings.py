@@ -58,7 +58,7 @@ class ProducerSettings(ClientSettings, total=False):
     """Maximum bytes of unacknowledged records. send() waits while there are more."""
 
     max_request_bytes: int
-    """Maximum bytes of batches in one request, and of one record."""
+    """Maximum bytes of batches in one request, and of one record before compression."""
 
     max_in_flight: int
     """Maximum requests in flight per broker. The order is guaranteed up to five."""
@@ -71,7 +71,7 @@ class ProducerSettings(ClientSettings, total=False):
 
     delivery_timeout_ms: int
     """Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by
-    linger_ms if that is more."""
+    linger_ms if that is more. A batch in flight fails up to request_timeout_ms later."""
 
     enable_metrics_push: bool
     """Push metrics to brokers that request them (KIP-714). Needs kohort[opentelemetry]. Nothing is sent without a

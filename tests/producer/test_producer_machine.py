@@ -12,7 +12,7 @@ from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import NoResponse, ResponseReceived
 from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge, record_accumulator
-from kohort.producer._open_batch import BufferedBytes, encoded_headers
+from kohort.producer._open_batch import BufferedBytes, encoded_headers, record_size
 from kohort.producer.producer_batch import NO_PRODUCER_ID, SEQUENCES, PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World, Written
@@ -279,6 +279,18 @@ def test_no_more_than_the_buffer_is_taken_and_room_comes_back() -> None:
     with pytest.raises(RecordTooLarge) as raised:
         world.send(b"x" * 501, 0)
     assert raised.value.place["max_request_bytes"] == 500
+
+
+def test_the_error_of_a_record_that_compression_could_make_small_names_its_size_before_that() -> None:
+    size = record_size(None, b"x" * 1_000, None)
+    for codec, text in (
+        ("none", f"a record of {size} bytes"),
+        ("gzip", f"a record of {size} bytes before compression"),
+    ):
+        world = ready(compression=codec, max_request_bytes=1_000, batch_bytes=200)
+        with pytest.raises(RecordTooLarge) as raised:
+            world.send(b"x" * 1_000, 0)
+        assert raised.value.message == text
 
 
 def test_a_record_whose_room_another_thread_takes_leaves_no_batch_that_is_never_sent() -> None:
