@@ -5,6 +5,7 @@ raises while the main thread is in one of its methods can leave it locked, and t
 """
 
 import _thread
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -127,8 +128,8 @@ class Flag:
 
 def run_uninterrupted(function: Callable[[*Ts], T], *args: *Ts) -> T:
     """Call on another thread, where no handler runs, and wait for the value. An interrupt ends the wait only."""
-    if threading.current_thread() is not threading.main_thread():
-        return function(*args)
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        return function(*args)  # a thread that is started now never runs: Python 3.11 starts it without an error
     promise: Promise[T] = Promise()
     try:
         _thread.start_new_thread(promise.give, (function, *args))

@@ -36,6 +36,11 @@ async def asynchronous():
     while not consumer.assignment:
         await consumer.poll(0.1)
     return consumer
+
+async def begun_to_close():
+    closing = asyncio.create_task((await asynchronous()).close())
+    await asyncio.sleep(0)
+    return closing
 """
 
 
@@ -47,7 +52,13 @@ def leaves(fake: FakeBroker) -> int:
 
 @pytest.mark.proves("B-36")
 @pytest.mark.parametrize(
-    "end", ["poll_on_another_thread()", "kept = asyncio.run(asynchronous())", "asyncio.run(asynchronous())"]
+    "end",
+    [
+        "poll_on_another_thread()",
+        "kept = asyncio.run(asynchronous())",
+        "asyncio.run(asynchronous())",
+        "loop = asyncio.new_event_loop(); kept = loop.run_until_complete(begun_to_close())",
+    ],
 )
 def test_a_member_leaves_at_the_end_of_the_interpreter(end: str) -> None:
     with FakeBroker(topics={"work": 1}) as fake:
