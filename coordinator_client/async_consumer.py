@@ -25,6 +25,7 @@ from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, QUIET_WAIT_S, Hook
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import keep_result
 from kohort.network.arguments import each_partition, partition_given, seconds_given, times_given
+from kohort.network.client_handle import LONGEST_WAIT_S
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
@@ -165,7 +166,7 @@ class AsyncConsumer(ConsumerBase):
             left = max(left, HOOK_GRACE_S)
         if left <= 0:
             return False
-        await self._news.wait(left)
+        await self._news.wait(min(left, LONGEST_WAIT_S))  # Ctrl-C in the event loop may lose an update
         return True
 
     async def _run_hook(self, call: HookCall) -> None:

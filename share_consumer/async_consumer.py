@@ -10,6 +10,7 @@ from typing import Never, Self, TypeVar
 
 from kohort.network._guard import Visit
 from kohort.network.arguments import seconds_given
+from kohort.network.client_handle import LONGEST_WAIT_S
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.process_exit import OPEN
 from kohort.network.timed_event import TimedEvent, call_in, check_loop, stopped
@@ -160,7 +161,7 @@ class AsyncShareConsumer(ShareConsumerBase):
             left_s = until - driver.now()
             if left_s <= 0 or (self._closed and look == self._look):
                 return None
-            await self._news.wait(left_s)
+            await self._news.wait(min(left_s, LONGEST_WAIT_S))  # Ctrl-C in the event loop may lose an update
 
     async def __aenter__(self) -> Self:
         return self

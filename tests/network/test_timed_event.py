@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
+from kohort import AsyncConsumer, AsyncShareConsumer
 from kohort.network.timed_event import TimedEvent
+from kohort.testing import FakeBroker
 
 LONG_S = 3_600.0
 
@@ -53,3 +57,20 @@ def test_waits_that_are_woken_leave_one_timer() -> None:
         return made
 
     assert asyncio.run(timers()) == 2
+
+
+@pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+def test_a_close_whose_update_is_lost_looks_again(kind: type[AsyncConsumer] | type[AsyncShareConsumer]) -> None:
+    """Ctrl-C may interrupt the event loop itself, which then has lost the function that it has just called."""
+
+    async def main(address: str) -> None:
+        client = kind(address, group="g")
+        client.subscribe(["topic"])
+        while not client.assignment:
+            await client.poll(0.1)
+        driver = client._session.driver if isinstance(client, AsyncConsumer) else client._driver
+        driver.on_update = None
+        await asyncio.wait_for(client.close(LONG_S), 60.0)
+
+    with FakeBroker(topics={"topic": 1}) as fake:
+        asyncio.run(main(fake.bootstrap))
