@@ -52,12 +52,16 @@ _MEANINGLESS = frozenset(
 
 
 def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings in the `kafka.` options of a reader or writer. Raises OptionError without brokers."""
+    """The settings in the `kafka.` options of a reader or writer. Raises OptionError without brokers, or for a tape."""
     if "kafka.bootstrap.servers" not in options:
         raise OptionError(
             "no broker is named",
             hint='set option("kafka.bootstrap.servers", "host:port")',
             option="kafka.bootstrap.servers",
+        )
+    if "kafka.kohort.tape" in options:
+        raise OptionError(
+            "a tape has one client, and a job of Spark has several", hint="omit it", option="kafka.kohort.tape"
         )
     return in_our_words({name.removeprefix("kafka."): v for name, v in options.items() if name.startswith("kafka.")})
 

@@ -49,8 +49,8 @@ def kafka_rdd(
     as `bootstrap`. Executors join no group, so a repeated task reads the same records. If records of a range are
     missing in the log, its task raises DataLossError, unless `skip_lost`.
 
-    Raises ConfigError for settings that a consumer cannot have. Raises PlanError for a decoder of columns, and for a
-    range that is no OffsetRange.
+    Raises ConfigError for settings that a consumer cannot have. Raises PlanError for a decoder of columns, for a tape,
+    and for a range that is no OffsetRange.
     """
     if as_columns not in (False, True, "arrow"):
         raise PlanError(f"as_columns must be False, True or 'arrow', not {as_columns!r}")
@@ -59,7 +59,8 @@ def kafka_rdd(
     planned = ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges)
     if strange := [one for one in planned if not isinstance(one, OffsetRange)]:
         raise PlanError(f"ranges has {strange[0]!r}, which is no OffsetRange", hint="pass the ranges of plan(...)")
-    ConsumerConfig.of(**connect)
+    if ConsumerConfig.of(**connect).tape is not None:
+        raise PlanError("a tape has one client, and a job of Spark has several", hint="omit tape")
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
     return KafkaRDD(context, planned, read)
 

@@ -76,9 +76,12 @@ class SinkOptions:
             _refuse(name)
         properties = {"client.id": "kohort-spark", **kafka_settings(given)}
         ProducerConfig.from_kafka(properties)
-        topic = given["topic"].strip() if "topic" in given else None
-        if topic == "":
-            raise OptionError("no topic is named", option="topic")
+        topic = None
+        if "topic" in given:
+            if not isinstance(given["topic"], str):
+                raise OptionError(f"topic must be a string, not {given['topic']!r}", option="topic")
+            if not (topic := given["topic"].strip()):
+                raise OptionError("no topic is named", option="topic")
         transactions = (given[TRANSACTIONS], int(given[BATCH])) if TRANSACTIONS in given else None
         return cls(topic, properties, transactions)
 

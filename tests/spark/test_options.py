@@ -134,6 +134,7 @@ def test_assign_names_partitions() -> None:
         ({"group": "g"}, "group has no meaning for a batch .*kafka_rdd"),
         ({"kafka.group.instance.id": "i"}, "is a setting of group members"),
         ({"kafka.auto.offset.reset": "earliest"}, "the plan decides it"),
+        ({"kafka.kohort.tape": "tape"}, "a tape has one client, .*option=kafka.kohort.tape"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_one(given: dict[str, str], says: str) -> None:

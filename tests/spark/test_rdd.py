@@ -108,6 +108,7 @@ def test_a_decoder_that_raises_is_reported_with_its_record(
     ("given", "error", "says"),
     [
         ({"isolation_levell": "x"}, ConfigError, "did you mean 'isolation_level'"),
+        ({"tape": "tape"}, PlanError, "a tape has one client"),
         ({"as_columns": True, "value_decoder": bytes.decode}, PlanError, "a decoder gets no columns"),
         ({"as_columns": "arow"}, PlanError, "as_columns must be .*not 'arow'"),
         ({"ranges": [("t", 0, 0, 5)]}, PlanError, r"ranges has \('t', 0, 0, 5\), which is no OffsetRange"),

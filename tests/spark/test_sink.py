@@ -61,9 +61,12 @@ def written(broker: SelectedBroker) -> Callable[..., list[Record]]:
         ({"kafka.value.serializer": "x"}, "cannot be set"),
         ({"subscribe": "t"}, "unknown option 'subscribe'"),
         ({"topic": " "}, "no topic is named"),
+        ({"topic": 5}, "topic must be a string, not 5"),
+        ({"topic": None}, "topic must be a string, not None"),
+        ({"topic": "t", "kafka.kohort.tape": "tape"}, "a tape has one client, .*option=kafka.kohort.tape"),
     ],
 )
-def test_a_wrong_option_is_refused(given: dict[str, str], says: str) -> None:
+def test_a_wrong_option_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         SinkOptions.of(LEAST | given)
 
