@@ -118,7 +118,10 @@ def _meant(error: KohortError, left: Iterable[TopicPartition]) -> list[TopicPart
 def _why(consumer: "Consumer", place: TopicPartition, error: KohortError) -> str:
     if not isinstance(error, OffsetOutOfRange):
         return error.message
-    return f"the log begins at {consumer.beginning_offsets([place])[place]}"
+    try:
+        return f"the log begins at {consumer.beginning_offsets([place])[place]}"
+    except UnknownTopic as gone:
+        return gone.message
 
 
 def _next_there(consumer: "Consumer", wanted: OffsetRange, position: int, error: KohortError) -> int:
@@ -129,7 +132,10 @@ def _next_there(consumer: "Consumer", wanted: OffsetRange, position: int, error:
     if isinstance(error, UnknownTopic):
         return wanted.stop
     place = wanted.place
-    first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+    try:
+        first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+    except UnknownTopic:  # deleted since, or created again with fewer partitions
+        return wanted.stop
     return max(first, position) if position < end else wanted.stop
 
 

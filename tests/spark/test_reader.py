@@ -98,6 +98,40 @@ def test_a_topic_that_is_created_again_under_a_range_is_read_on_where_loss_is_al
     assert [offset for columns in tolerant for offset in columns.offsets] == list(range(10, records))
 
 
+@pytest.mark.proves("B-39", "B-40")
+def test_a_topic_that_is_created_again_with_fewer_partitions_is_a_loss_of_the_others(fake: FakeBroker) -> None:
+    settings: dict[str, Any] = {"bootstrap": fake.bootstrap, "metadata_max_age_ms": 200, "default_api_timeout_ms": 2000}
+    fake.create_topic("two", partitions=2)
+    for partition in (0, 1):
+        fill(fake, "two", partition)
+    reading = read_ranges([OffsetRange("two", number, 0, 20) for number in (0, 1)], settings, skip_lost=True)
+    assert [next(reading).partition for _ in range(2)] == [0, 1]
+    fake.create_topic("two", partitions=1)
+    for _ in range(20):
+        fake.produce("two", 0, [(None, b"new")])
+    assert [(columns.partition, offset) for columns in reading for offset in columns.offsets] == [
+        (0, offset) for offset in range(10, 20)
+    ]
+
+
+@pytest.mark.proves("B-39", "B-40")
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_topic_that_goes_while_its_offsets_are_requested_is_a_loss(
+    fake: FakeBroker, read: Read, skip_lost: bool
+) -> None:
+    def goes(_call: object) -> None:
+        control.remove()
+        fake.delete_topic("t")
+
+    fake.trim("t", 0, 4)
+    control = fake.control("ListOffsets", goes)
+    if skip_lost:
+        assert read(OffsetRange("t", 0, 0, 8)) == []
+    else:
+        with pytest.raises(DataLossError, match="no such topic"):
+            read(OffsetRange("t", 0, 0, 8), skip_lost=False)
+
+
 @pytest.mark.proves("B-39")
 def test_a_topic_that_is_gone_is_a_loss_and_may_be_skipped(fake: FakeBroker, read: Read) -> None:
     gone = [OffsetRange("gone", number, 0, 5) for number in range(3)]
