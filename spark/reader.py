@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 POLL_TIMEOUT_S = 0.1
 CHECK_AFTER_S = 2.0
+MOST_CHECKS = 60  # without records, which is the time of Spark's own source. A process that was frozen makes one check.
 KIB = 1024
 LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 8 * KIB * KIB
 # Fixed settings: a reset would hide a loss of records, and a commit would cover the records of a job that fails.
@@ -69,7 +70,7 @@ def _follow(
         if position >= wanted[place].stop:
             del left[place]
 
-    progress_at = time.monotonic()
+    progress_at, checks = time.monotonic(), 0
     while left:
         try:
             slices = consumer.poll(POLL_TIMEOUT_S)
@@ -84,7 +85,7 @@ def _follow(
                 if place in left:
                     consumer.seek(place, left[place])
             continue
-        progressed = bool(slices or silent)
+        progressed = bool(slices)
         if not slices:  # markers and gaps move a position without records in a poll
             for place, position in {place: consumer.position(place) for place in left}.items():
                 if position > left[place]:
@@ -98,7 +99,8 @@ def _follow(
             else:
                 del slices[0]
             reached(place, position)
-        if progressed:
+        checks = 0 if progressed else checks + silent
+        if progressed or silent:
             progress_at = time.monotonic()
         for place, end in ends.items():
             if place not in left:
@@ -107,6 +109,13 @@ def _follow(
                 raise _lost(wanted[place], left[place], "the log ends before the range")
             if left[place] >= end:  # otherwise the leader may be slow or new
                 del left[place]
+        if left and checks >= MOST_CHECKS:
+            place, position = next(iter(left.items()))
+            raise OperationTimeout(
+                "no records by Fetch, although the log has them",
+                hint="look at the log of the partition's leader, and run the task again; it reads the same records",
+                **asdict(wanted[place]) | {"start": position},
+            )
 
 
 def _meant(error: KohortError, left: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from kohort.coordinator_client import OperationTimeout
 from kohort.spark import DataLossError, OffsetRange, consumer_pool
 from kohort.spark import reader as reading
 from kohort.spark.partition_reader import pieces
 from kohort.spark.reader import _follow, read_ranges
-from kohort.testing.fake_broker import Delay, FakeBroker
+from kohort.testing.fake_broker import Close, Delay, FakeBroker
 
 Read = Callable[..., list[tuple[str, int, int]]]
 
@@ -96,6 +97,26 @@ def test_a_topic_that_is_created_again_under_a_range_is_read_on_where_loss_is_al
     with pytest.raises(DataLossError, match="created again"):
         list(strict)
     assert [offset for columns in tolerant for offset in columns.offsets] == list(range(10, records))
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_log_that_cannot_be_fetched_is_no_endless_wait(
+    fake: FakeBroker, read: Read, monkeypatch: pytest.MonkeyPatch, skip_lost: bool
+) -> None:
+    """As by a leader with a damaged segment, which closes the connection at each Fetch request."""
+    monkeypatch.setattr(reading, "MOST_CHECKS", 3)
+    fake.control("Fetch", lambda call: Close())
+    with pytest.raises(OperationTimeout, match=r"no records .*\(topic=t, partition=0, start=2, stop=8\)"):
+        read(OffsetRange("t", 0, 2, 8), skip_lost=skip_lost)
+
+
+def test_a_log_that_is_fetched_slowly_is_waited_for(
+    fake: FakeBroker, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_CHECKS", 8)
+    fake.control("Fetch", lambda call: Delay(0.5))
+    records = read(OffsetRange("t", 0, 0, 10), max_partition_fetch_bytes=1)
+    assert records == [("t", 0, offset) for offset in range(10)]
 
 
 @pytest.mark.proves("B-39", "B-40")
