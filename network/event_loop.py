@@ -292,7 +292,7 @@ def place(driver: Turned) -> EventLoop:
             except (OSError, RuntimeError) as problem:
                 raise ConnectionFailed(
                     f"the client's thread cannot be started: {problem}",
-                    hint="raise the limits of open files and threads (ulimit -n, ulimit -u), or close clients",
+                    hint="raise the limits of open files, threads and memory (ulimit -n, -u, -v), or close clients",
                 ) from problem
             _loops.append(loop)
     return loop
