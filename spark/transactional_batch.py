@@ -7,7 +7,7 @@ that offset after it has fenced earlier attempts, and skips a batch that is comm
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,9 +15,9 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata
 from kohort.network.client_config import ClientConfig
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer, ProducerConfig, ProducerFenced, TransactionError
+from kohort.producer import Producer, ProducerConfig, ProducerFenced, TransactionAborted, TransactionError
 from kohort.producer.transaction_manager import FENCED
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.spark.active_session import active
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"  # Spark's local property in the thread of a query
 LOOK_S = 0.5
+ENDED = FENCED | {ErrorCode.INVALID_TXN_STATE}  # of a transaction that the coordinator has aborted after its time-out
 
 # By transactions and topic: the run and batch of the last frame, and its hash.
 _last_frames: dict[tuple[str, str], tuple[str, int, int]] = {}
@@ -146,8 +147,14 @@ class WriteOnce:
         try:
             return self._write(rows, partition)
         except TransactionError as error:
-            # The coordinator fences a transaction that is overdue.
-            if not _is_fenced(error) or time.monotonic() >= overdue_at:
+            if time.monotonic() >= overdue_at and _has_code(error, ENDED):
+                raise TransactionAborted(
+                    "the transaction was open for longer than its time-out",
+                    hint="set a longer kafka.transaction.timeout.ms, or make the partitions of the frame smaller",
+                    partition=partition,
+                    batch=self.batch_id,
+                ) from error
+            if not _has_code(error, FENCED):
                 raise
             committed = self._committed_by_other(partition, time.monotonic() + limit_s)
             if committed is None:
@@ -215,6 +222,6 @@ def _counted(batches: "Iterator[pa.RecordBatch]", counts: list[int]) -> "Iterato
         yield batch
 
 
-def _is_fenced(error: TransactionError) -> bool:
+def _has_code(error: TransactionError, codes: Collection[int]) -> bool:
     cause = error.__cause__
-    return isinstance(error, ProducerFenced) or (isinstance(cause, BrokerError) and cause.code in FENCED)
+    return isinstance(error, ProducerFenced) or (isinstance(cause, BrokerError) and cause.code in codes)
