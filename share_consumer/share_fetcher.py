@@ -587,7 +587,6 @@ class ShareFetcher:
         for batch in batches:
             if not batch.returned:
                 batch.returned = True
-                self.demand_until = -inf
                 self._context.counters.records += len(batch)
                 self._context.sensors.redelivered += len(batch) if batch.delivery_count > 1 else 0
                 self._keep(batch)  # also of a lost session, whose acknowledgements fail then
@@ -692,9 +691,15 @@ class ShareFetcher:
         return not any(one.is_open() or one.in_flight for one in self.sessions.values())
 
     def ready(self, now: float) -> list[ParkedFetch]:
-        """The parked fetches whose locks have not expired. The others are dropped."""
+        """The parked fetches whose locks have not expired. The others are dropped.
+
+        The poll returns them and waits no longer. Nothing is fetched until the next poll, also if their session is lost
+        meanwhile. So the caller can acknowledge what it has.
+        """
         if any(now >= one.lock_until for one in self.parked):
             self.parked = [one for one in self.parked if now < one.lock_until]
+        if self.parked:
+            self.demand_until = -inf
         return list(self.parked)
 
     def _at(self, place: SharePartition) -> TopicPartition:

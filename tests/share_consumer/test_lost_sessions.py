@@ -12,7 +12,7 @@ from kohort.fastpath import encode
 from kohort.network.errors import IllegalState
 from kohort.network.requests import ConnectionPurpose
 from kohort.protocol.apis.metadata import MetadataResponse
-from kohort.protocol.apis.share_fetch import ShareFetchResponse
+from kohort.protocol.apis.share_fetch import ShareFetchRequest, ShareFetchResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer import LockLost, ShareRecords
 from kohort.testing import FakeBroker
@@ -69,6 +69,23 @@ def test_the_end_of_an_idle_connection_ends_the_session_at_once(fake: FakeBroker
         seen = [offset for _ in range(2) for offset in offsets(accepted(consumer))]
         assert sorted(seen) == list(range(10))
         assert consumer.commit() == {}
+
+
+@pytest.mark.proves("SH-65")
+def test_returned_records_of_a_lost_session_are_not_fetched_again_before_the_next_poll(fake: FakeBroker) -> None:
+    """They could not be acknowledged once the same consumer had acquired them again."""
+    with member(fake, acknowledgement_mode="explicit") as consumer:
+        (batch,) = consumer.poll(PATIENCE_S)
+        requests = len(fake.calls_of("ShareFetch"))
+        lose_connections(fake, consumer)
+        until(lambda: OffsetState.AVAILABLE in states(fake))
+        consumer._driver.execute(lambda _core: None)  # a turn that could request them
+        later = [call.request for call in fake.calls_of("ShareFetch")[requests:]]
+        assert all(isinstance(one, ShareFetchRequest) and one.max_records == 0 for one in later)
+        for record in batch:
+            consumer.acknowledge(record)
+        (error, *_) = consumer.commit()[P0].values()
+        assert isinstance(error, LockLost)
 
 
 @pytest.mark.proves("SH-65", "SH-83")
