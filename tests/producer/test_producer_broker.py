@@ -206,7 +206,7 @@ def test_what_cannot_be_sent_says_why(broker: SelectedBroker, make_topic: MakeTo
     with Producer(broker.bootstrap, max_block_ms=8_000) as producer:
         with pytest.raises(UnknownTopic):
             producer.send(unique("nowhere"), b"x")
-        with pytest.raises(UnknownTopic, match="1 partitions"):
+        with pytest.raises(UnknownTopic, match="1 partition "):
             producer.send(topic, b"x", partition=1)
         delivery = producer.send(topic, b"x" * 2_000)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as raised:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, RebalanceHooks
-from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client import Lost, Revoked
+from kohort.common import TopicPartition
+from kohort.coordinator_client import Lost, RebalanceInProgress, Revoked
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
@@ -52,9 +52,7 @@ class Member(RebalanceHooks):
         self.offsets: dict[TopicPartition, int] = {}
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, int]:
-        if self.saves == "committed in the hook":
-            self.consumer.commit()
-        if self.saves != "returned by the hook":
+        if self.saves == "automatic" or (self.saves == "committed in the hook" and self.save()):
             return {}
         return {one: self.offsets[one] for one in event.partitions if one in self.offsets}
 
@@ -62,14 +60,16 @@ class Member(RebalanceHooks):
         raise AssertionError(f"no member was late, and yet {event} came")
 
     def save(self) -> bool:
-        """Commit before leaving. An automatic commit leaves out what the last poll has returned."""
-        if self.saves != "automatic":
-            return True
+        """Commit. Returns False in a rebalance, in which the coordinator takes no commit."""
         try:
             self.consumer.commit()
-        except KohortError:  # a rebalance: it stays
+        except RebalanceInProgress:
             return False
         return True
+
+    def save_to_leave(self) -> bool:
+        """As `save`, if nothing else commits what the last poll has returned: an automatic commit leaves it out."""
+        return self.saves != "automatic" or self.save()
 
 
 class ModelledGroup:
@@ -109,12 +109,12 @@ class ModelledGroup:
 
     def close(self) -> None:
         member = self.any_member()
-        if len(self.members) > 1 and member.save():
+        if len(self.members) > 1 and member.save_to_leave():
             self.leave(member)
 
     def unsubscribe(self) -> None:
         member = self.any_member()
-        if len(self.members) > 1 and member.save():
+        if len(self.members) > 1 and member.save_to_leave():
             member.consumer.unsubscribe()
             self.leave(member)
 
