@@ -309,7 +309,11 @@ def test_metadata_without_brokers_is_requested_again_to_list_groups() -> None:
     def empty(response: MetadataResponse) -> MetadataResponse:
         return response._replace(brokers=())
 
-    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin:
+    # With any jitter, the third retry has a second to respond, and the fourth would come after the time-out.
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=4_500, retry_backoff_ms=400, retry_backoff_max_ms=10_000) as admin,
+    ):
         fake.commit("group", {PLACE: 3})
         assert [one.group for one in admin.list_groups()] == ["group"]
         fake.control("Metadata", lambda _call: Alter(empty), times=2)
