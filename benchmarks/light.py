@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from benchmarks.light_clients import ASYNCIO, BLOCKING, Task
 from benchmarks.light_process import FRANZ_GO, ClientProcess, Figures, franz_go
 from benchmarks.report import OURS, Report
+from kohort.common.counted import counted
 from kohort.testing import RealBroker
 from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import create_topic
@@ -210,4 +211,4 @@ PARTS: Mapping[str, Callable[[Bench], None]] = {
 
 
 def _cell(rate: int, partitions: int) -> str:
-    return f"{rate:,}/s, {partitions} partition{'s' * (partitions > 1)}"
+    return f"{rate:,}/s, {counted(partitions, 'partition')}"

@@ -36,6 +36,7 @@ from benchmarks.light_process import FRANZ_GO, franz_go
 from benchmarks.produce_clients import Load
 from benchmarks.report import OURS, Report
 from kohort import Admin, Consumer, TopicPartition
+from kohort.common.counted import counted
 from kohort.producer.producer_settings import CompressionType
 from kohort.testing import jars
 from kohort.testing.jdk import java
@@ -201,7 +202,7 @@ def _columns(bench: Bench) -> None:
 
 def _partitions(bench: Bench) -> None:
     for partitions in (1, 50):
-        to = f"to {partitions} partition{'s' * (partitions > 1)}"
+        to = f"to {counted(partitions, 'partition')}"
         load = bench.load(100, partitions=partitions)
         bench.compare(f"produce 100 B {to}", load, ROWS)
         bench.compare(f"produce 100 B in columns {to}", load, COLUMNS)

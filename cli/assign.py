@@ -19,7 +19,8 @@ from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
 from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.cli.file_errors import writing
-from kohort.cli.terminal import counted, say
+from kohort.cli.terminal import say
+from kohort.common.counted import counted
 from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 

@@ -26,7 +26,8 @@ from rich.table import Table
 from kohort.cli.connection_options import AsJson
 from kohort.cli.connection_options import console as output_console
 from kohort.cli.file_errors import writing
-from kohort.cli.terminal import cell, counted, markup
+from kohort.cli.terminal import cell, markup
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.whole_number import whole
 from kohort.conformance import html, junit, markdown

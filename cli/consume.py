@@ -24,9 +24,10 @@ from kohort.cli.file_errors import writing
 from kohort.cli.numbers_given import json_number
 from kohort.cli.partitions import partitions_of
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
-from kohort.cli.terminal import cell, counted
+from kohort.cli.terminal import cell
 from kohort.cli.timestamps import moment, time_ms
 from kohort.common import TopicPartition
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped, parsed_json
 from kohort.common.named_tuple import NamedTuple

@@ -30,9 +30,10 @@ from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.numbers_given import finite
 from kohort.cli.partitions import partitions_of, short
-from kohort.cli.terminal import cell, counted, folding_table, say
+from kohort.cli.terminal import cell, folding_table, say
 from kohort.cli.timestamps import time_ms
 from kohort.common import TopicPartition
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.common.whole_number import whole

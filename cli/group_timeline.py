@@ -21,8 +21,8 @@ from rich.text import Text
 
 from kohort.cli.connection_options import console
 from kohort.cli.partitions import short
-from kohort.cli.terminal import counted
 from kohort.common import TopicPartition
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
 from kohort.coordinator_client.group.states import MemberState, RebalancePhase, RebalanceRecord

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from kohort.admin import GroupMissing
 from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
-from kohort.cli.terminal import cell, counted, folding_table
+from kohort.cli.terminal import cell, folding_table
 from kohort.cli.timestamps import utc_time
 from kohort.common import TopicPartition
+from kohort.common.counted import counted
 from kohort.common.foreign_text import parsed_json
 from kohort.common.whole_number import whole
 from kohort.spark.checkpoint import finished_offsets

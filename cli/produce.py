@@ -28,7 +28,8 @@ from kohort.cli.record_input import (
     text_records,
 )
 from kohort.cli.record_progress import Limit, Quiet, RecordProgress
-from kohort.cli.terminal import counted, say
+from kohort.cli.terminal import say
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.network.process_exit import exit_on_sigterm
 from kohort.producer import Producer, ProducerConfig

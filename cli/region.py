@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.terminal import counted, say
+from kohort.cli.terminal import say
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError

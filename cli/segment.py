@@ -15,8 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.file_errors import writing
-from kohort.cli.terminal import counted, say
+from kohort.cli.terminal import say
 from kohort.cli.timestamps import moment
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.optional_libraries import needed
 from kohort.fastpath import Codec, Record, RecordColumns

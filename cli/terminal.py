@@ -14,11 +14,6 @@ def say(text: str, file: TextIO | None = None) -> None:
     print(escaped(text), file=file)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 record`, `1,000 records`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def markup(text: str) -> str:
     """Escape text for a line with rich's markup."""
     from rich.markup import escape  # rich may be missing when an error with the installation hint is printed

@@ -17,7 +17,8 @@ import typer
 from kohort.cli.connection_options import ConnectionOptions, connected
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.numbers_given import finite
-from kohort.cli.terminal import counted, say
+from kohort.cli.terminal import say
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.whole_number import whole

@@ -17,6 +17,7 @@ from kohort.network.client_config import (
     DEFAULT_API_TIMEOUT_MS,
     ENABLE_METRICS_PUSH,
     ClientConfig,
+    check_fetch_size,
 )
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, Setting, none_if_empty, row, wrong_type
@@ -119,12 +120,7 @@ class ConsumerConfig(ClientConfig):
                 hint="set it to a third of session_timeout_ms",
                 setting="heartbeat_interval_ms",
             )
-        if self.fetch_max_bytes > self.max_frame_bytes:
-            raise ConfigError(
-                f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
-                hint="lower fetch_max_bytes, since a response has at most that and one batch",
-                setting="fetch_max_bytes",
-            )
+        check_fetch_size(self.fetch_max_bytes, self.max_frame_bytes)
         if self.remote_assignor is not None and self.protocol != "consumer":
             raise ConfigError(
                 "remote_assignor needs protocol='consumer'", hint="name assignors instead", setting="remote_assignor"

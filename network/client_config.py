@@ -60,6 +60,16 @@ class ClientConfig(SecurityConfig):
             raise ConfigError(f"{self.sasl_mechanism} needs sasl_username and sasl_password", setting="sasl_username")
 
 
+def check_fetch_size(fetch_max_bytes: int, max_frame_bytes: int) -> None:
+    """Raises ConfigError if a response of this size would be rejected."""
+    if fetch_max_bytes > max_frame_bytes:
+        raise ConfigError(
+            f"fetch_max_bytes ({fetch_max_bytes}) must not exceed max_frame_bytes ({max_frame_bytes})",
+            hint="lower fetch_max_bytes, since a response has at most that and one batch",
+            setting="fetch_max_bytes",
+        )
+
+
 def shared_settings(config: ClientConfig) -> dict[str, Any]:
     """The settings of connections and security, for another client of the same cluster. The tape is not shared."""
     return {name: getattr(config, name) for name in ClientConfig.table if name != "tape"}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsIndex
 from zlib import crc32 as _crc32
 
+from kohort.common.counted import counted
 from kohort.common.foreign_text import exception_text
 from kohort.fastpath._rows import murmur2 as _murmur2
 from kohort.producer.errors import PartitionerError
@@ -64,7 +65,7 @@ def called(partitioner: Partitioner, topic: str, key: bytes | None, value: bytes
         return None
     if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() < partitions:
         raise PartitionerError(
-            f"the partitioner returned {number!r}, and the topic has {partitions} partition{'s' * (partitions > 1)}",
+            f"the partitioner returned {number!r}, and the topic has {counted(partitions, 'partition')}",
             hint="return the number of a partition, or None if any will do",
             topic=topic,
         )

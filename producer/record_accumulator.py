@@ -11,6 +11,7 @@ from itertools import count, islice
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.counted import counted
 from kohort.network.errors import UnknownTopic
 from kohort.network.metadata import NOTHING_KNOWN, BrokerNode
 from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches
@@ -253,9 +254,7 @@ class RecordAccumulator:
 def check_partition(topic: str, number: int, partitions: int, named: str = "") -> None:
     """Raises UnknownTopic if a topic with so many partitions does not have this one. `named`: its text begins so."""
     if not 0 <= number < partitions:
-        raise UnknownTopic(
-            f"{named}the topic has {partitions} partition{'s' * (partitions > 1)}", topic=topic, partition=number
-        )
+        raise UnknownTopic(f"{named}the topic has {counted(partitions, 'partition')}", topic=topic, partition=number)
 
 
 def _no_wait(_reached: Callable[[], bool], _timeout_s: float | None) -> None:

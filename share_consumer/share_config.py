@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kohort.network.client_config import BOOTSTRAP_TIMEOUT_MS, DEFAULT_API_TIMEOUT_MS, ClientConfig
+from kohort.network.client_config import BOOTSTRAP_TIMEOUT_MS, DEFAULT_API_TIMEOUT_MS, ClientConfig, check_fetch_size
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, none_if_empty, row
 
@@ -61,9 +61,4 @@ class ShareConsumerConfig(ClientConfig):
         super().check()
         if not self.group:
             raise ConfigError("a share consumer needs a group", hint="name the group", setting="group")
-        if self.fetch_max_bytes > self.max_frame_bytes:
-            raise ConfigError(
-                f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
-                hint="lower fetch_max_bytes, since a response has at most that and one batch",
-                setting="fetch_max_bytes",
-            )
+        check_fetch_size(self.fetch_max_bytes, self.max_frame_bytes)

@@ -14,7 +14,8 @@ from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
 from kohort.cli.numbers_given import finite
-from kohort.cli.terminal import cell, counted, folding_table, say
+from kohort.cli.terminal import cell, folding_table, say
+from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
 

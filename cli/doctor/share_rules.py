@@ -5,8 +5,8 @@ from typing import Final
 
 from kohort.admin import SharePartitionOffset
 from kohort.cli.doctor.finding import Finding, note, warning
-from kohort.cli.terminal import counted
 from kohort.common import TopicPartition
+from kohort.common.counted import counted
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kohort.cli.main import main
-from kohort.cli.terminal import counted
+from kohort.common.counted import counted
 from kohort.common.whole_number import whole
 from kohort.testing import FakeBroker
 

@@ -1,4 +1,4 @@
-"""Random calls of the members of a group: nobody crashes, so each record is returned exactly once.
+"""Random calls of the members of a group. No member crashes, so each record is returned exactly once.
 
 A seed fixes the calls. How far a rebalance is at a call depends on time. All members have one thread, and the broker is
 a fake one in this process.
