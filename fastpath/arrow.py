@@ -15,6 +15,7 @@ Offsets and timestamps are not copied, nor are keys and values as binary_view. T
 
 from bisect import bisect_left
 from collections.abc import Callable
+from struct import pack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common.errors import KohortError
@@ -143,8 +144,14 @@ def _timestamp(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
 
 
 def _topic(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(kind):
+        return pa.repeat(pa.scalar(columns.topic, pa.string()), len(columns))
     indices = _fixed(memoryview(bytes(len(columns))), pa.int8())
     return pa.DictionaryArray.from_arrays(indices, pa.array([columns.topic], pa.string()))
+
+
+def _partition(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
+    return _fixed(memoryview(pack("i", columns.partition) * len(columns)).cast("i"), pa.int32())
 
 
 def _bytes(column: "BytesColumn", kind: pa.DataType) -> pa.Array:
@@ -187,7 +194,7 @@ def _headers(columns: "SourceColumns", kind: pa.DataType) -> pa.Array:
 
 _BUILDERS: dict[str, Callable[["SourceColumns", Any], Any]] = {
     "topic": _topic,
-    "partition": lambda columns, kind: pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns)),
+    "partition": _partition,
     "offset": lambda columns, kind: _fixed(columns.offsets, pa.int64()),
     "timestamp": _timestamp,
     "timestamp_type": lambda columns, kind: _fixed(columns.timestamp_types, pa.int8()),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
 MOST_BATCH_BYTES = 16 << 20
+NUMBERS_BYTES = 36  # a record's offset, timestamp and its type, partition, and the ends of key, value and topic
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -47,11 +48,12 @@ class Reading(Shipped):
 
 
 def pieces(columns: RecordColumns, most_bytes: int) -> Iterator[RecordColumns]:
-    """Cut columns into pieces with the same number of records and about `most_bytes` of keys and values.
+    """Cut columns into pieces with the same number of records and about `most_bytes` in all columns but the headers.
 
-    Arrow has a copy of the keys and values. A small fetch may decompress to 64 MiB.
+    Arrow has a copy of the keys and values, and the topic of each record. A small fetch may decompress to 64 MiB.
     """
-    count = -(-(columns.keys.nbytes + columns.values.nbytes) // most_bytes)
+    row_bytes = NUMBERS_BYTES + len(columns.topic)
+    count = -(-(columns.keys.nbytes + columns.values.nbytes + row_bytes * len(columns)) // most_bytes)
     size = max(-(-len(columns) // max(count, 1)), 1)
     yield from (columns[at : at + size] for at in range(0, len(columns), size))
 

@@ -10,8 +10,10 @@ import pytest
 from kohort.coordinator_client import OperationTimeout
 from kohort.spark import DataLossError, OffsetRange, consumer_pool
 from kohort.spark import reader as reading
-from kohort.spark.partition_reader import pieces
+from kohort.spark.partition_reader import NUMBERS_BYTES, as_spark, pieces
 from kohort.spark.reader import _follow, read_ranges
+from kohort.spark.schema import arrow_schema
+from kohort.spark.source import SCHEMA
 from kohort.testing.fake_broker import Close, Delay, FakeBroker
 
 Read = Callable[..., list[tuple[str, int, int]]]
@@ -161,13 +163,23 @@ def test_a_topic_that_is_gone_is_a_loss_and_may_be_skipped(fake: FakeBroker, rea
     assert read(*gone, OffsetRange("t", 0, 3, 6)) == [("t", 0, offset) for offset in range(3, 6)]
 
 
-def test_columns_are_cut_by_the_bytes_of_keys_and_values(fake: FakeBroker) -> None:
+def test_columns_are_cut_by_their_bytes_in_arrow(fake: FakeBroker) -> None:
     (columns,) = read_ranges([OffsetRange("t", 0, 0, 10)], {"bootstrap": fake.bootstrap})
-    cut = list(pieces(columns, 4))
-    assert [list(piece.offsets) for piece in cut] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [len(piece) for piece in pieces(columns, 1000)] == [10]
+    one = as_spark(columns[:1], arrow_schema(SCHEMA)).nbytes - 1  # without the bits of null keys
+    assert one == NUMBERS_BYTES + len("t") + 1
+    assert [list(piece.offsets) for piece in pieces(columns, 4 * one)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [len(piece) for piece in pieces(columns, 10 * one)] == [10]
+    assert [len(piece) for piece in pieces(columns, 10 * one - 1)] == [5, 5]
     assert [len(piece) for piece in pieces(columns, 1)] == [1] * 10
     assert list(pieces(columns[:0], 4)) == []
+
+
+def test_records_without_bytes_are_cut_by_the_name_of_their_topic() -> None:
+    topic = "t" * 249
+    with FakeBroker(topics={topic: 1}) as fake:
+        fake.produce(topic, 0, [(None, None)] * 1000)
+        (columns,) = read_ranges([OffsetRange(topic, 0, 0, 1000)], {"bootstrap": fake.bootstrap})
+        assert [len(piece) for piece in pieces(columns, 100_000)] == [334, 334, 332]
 
 
 class Fetched:
