@@ -20,7 +20,7 @@ POLL_TIMEOUT_S = 0.1
 CHECK_AFTER_S = 2.0
 MOST_CHECKS = 60  # without records, which is the time of Spark's own source. A process that was frozen makes one check.
 KIB = 1024
-LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 8 * KIB * KIB
+LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 4 * KIB * KIB
 # Fixed settings: a reset would hide a loss of records, and a commit would cover the records of a job that fails.
 DECIDED: Mapping[str, Any] = MappingProxyType({"auto_offset_reset": "none", "enable_auto_commit": False})
 
