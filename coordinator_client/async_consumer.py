@@ -15,7 +15,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.errors import ConsumerClosed
+from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
 from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, usual_look
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -23,7 +23,7 @@ from kohort.coordinator_client.offsets.describe_group import GroupMemberDescript
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, QUIET_WAIT_S, HookOutcome
 from kohort.fastpath import RecordColumns
-from kohort.network._guard import keep_result
+from kohort.network._guard import Visit, keep_result
 from kohort.network.arguments import each_partition, partition_given, seconds_given, times_given
 from kohort.network.client_handle import LONGEST_WAIT_S
 from kohort.network.errors import ConcurrentUseError, IllegalState
@@ -89,7 +89,7 @@ class AsyncConsumer(ConsumerBase):
         """
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
-        visit = session.acquire(in_hooks=False)
+        visit = self._enter()
         try:
             collected = await self._poll(session.driver.now() + timeout_s, ALL)
             columns, handed = collected.columns, ReturnedFetches(collected)
@@ -105,7 +105,7 @@ class AsyncConsumer(ConsumerBase):
         """Yield slices, for ever. Iteration ends when the consumer is closed."""
         session = self._session
         while not session.closed:
-            visit = session.acquire(in_hooks=False)
+            visit = self._enter()
             try:
                 collected = await self._poll(session.driver.now() + 3600.0, 1)
                 columns, handed = collected.columns, ReturnedFetches(collected)
@@ -121,11 +121,20 @@ class AsyncConsumer(ConsumerBase):
             else:
                 visit.leave()
 
+    def _enter(self) -> Visit:
+        """Enter a poll. Raises CallbackError in a hook, and ConcurrentUseError while a hook of another task runs."""
+        try:
+            return self._session.acquire(in_hooks=False)
+        except CallbackError:
+            if self._hook_runs_in is asyncio.current_task():
+                raise
+            raise _polled_by_another() from None
+
     async def _poll(self, until: float, most_slices: int) -> CollectedFetches:
         self._check_loop()
         session, me = self._session, asyncio.current_task()
         if self._busy is not None:
-            raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
+            raise _polled_by_another()
         try:
             self._busy = me
             session.poll_begins(alone=False)
@@ -435,6 +444,10 @@ class AsyncConsumer(ConsumerBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _polled_by_another() -> ConcurrentUseError:
+    return ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
 
 
 def _set_all(events: set[asyncio.Event]) -> None:

@@ -264,6 +264,22 @@ def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
     run(main)
 
 
+def test_a_poll_while_a_hook_of_another_task_runs_is_a_concurrent_use() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                consumer.subscribe(["topic"], hooks=(hooks := Slow()))
+                polling = asyncio.create_task(consumer.poll(0.1))
+                await hooks.runs.wait()
+                for call in (consumer.poll(), anext(aiter(consumer))):
+                    with pytest.raises(ConcurrentUseError, match="another task is polling"):
+                        await call
+                hooks.may_end.set()
+                assert await polling == []
+
+    run(main)
+
+
 async def made(fake: FakeBroker) -> AsyncConsumer:
     """A member of the group that has read a record."""
     fake.produce("topic", 0, [(None, b"one")])
