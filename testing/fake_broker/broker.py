@@ -227,9 +227,12 @@ class FakeBroker:
         return self._do(lambda: self._cluster.topics[topic].partitions[partition].log.end)
 
     def set_leader(self, topic: str, partition: int, node: int) -> None:
-        """Give a partition to another node (-1: to none); its leader epoch grows."""
+        """Give a partition to another node (-1: to none); its leader epoch grows. Raises ValueError for an unknown
+        node."""
 
         def move() -> None:
+            if node != -1:
+                self._cluster.check_node(node)
             moved = self._cluster.topics[topic].partitions[partition]
             moved.leader, moved.epoch = node, moved.epoch + 1
             self._cluster.shares.leader_changed(Place(self._cluster.topics[topic].topic_id, partition))
@@ -237,8 +240,9 @@ class FakeBroker:
         self._do(move)
 
     def move_coordinator(self, group_id: str, node: int) -> None:
-        """Make `node` the coordinator of the group, with all its state; others respond with NOT_COORDINATOR."""
-        self._do(lambda: self._cluster.coordinator_nodes.__setitem__(group_id, node))
+        """Make `node` the coordinator of the group, with all its state; others respond with NOT_COORDINATOR. Raises
+        ValueError for an unknown node."""
+        self._do(lambda: self._cluster.move_coordinator(group_id, node))
 
     def advertise(self, node: int, host: str, port: int) -> None:
         """Have Metadata and FindCoordinator return this address for `node`, such as a proxy's or a wrong one."""

@@ -153,6 +153,16 @@ class FakeCluster:
         for group_id in ended.groups:
             self.groups.decide(group_id, ended.producer_id, committed=committed)
 
+    def check_node(self, node: int) -> None:
+        """Raise ValueError for an unknown node."""
+        if node not in self.addresses:
+            raise ValueError(f"the cluster has no node {node}; its nodes are {sorted(self.addresses)}")
+
+    def move_coordinator(self, group_id: str, node: int) -> None:
+        """Make `node` the coordinator of `group_id`. Raises ValueError for an unknown node."""
+        self.check_node(node)
+        self.coordinator_nodes[group_id] = node
+
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates `group_id`: the first one, until it is moved."""
         return self.coordinator_nodes.get(group_id, min(self.addresses))

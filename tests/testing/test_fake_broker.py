@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -103,18 +104,31 @@ def test_what_a_control_raises_is_a_fault_that_can_be_looked_at(fake: FakeBroker
     assert "another version" in fake.faults[0]
 
 
-def test_a_control_may_use_the_fake_that_asks_it(fake: FakeBroker, ada: MemberClient) -> None:
-    def meanwhile(_call: Call) -> None:
-        fake.add_partitions("topic", 3)
-        fake.produce("topic", 2, [(None, b"meanwhile")])
-        fake.move_coordinator("group", 7)
+def test_a_control_may_use_the_fake_that_asks_it() -> None:
+    with FakeBroker(topics={"topic": 2}, nodes=2) as fake:
 
-    began = time.monotonic()
-    fake.control("Heartbeat", meanwhile)
-    assert ada.heartbeat() == 16
-    assert time.monotonic() - began < 5
-    assert fake.end_offset("topic", 2) == 1
-    assert fake.faults == []
+        def meanwhile(_call: Call) -> None:
+            fake.add_partitions("topic", 3)
+            fake.produce("topic", 2, [(None, b"meanwhile")])
+            fake.move_coordinator("group", 2)
+
+        with MemberClient(Stage(fake.bootstrap.split(",")[0], "topic", "group")) as ada:
+            ada.join()
+            ada.sync({ada.member_id: b"all"})
+            began = time.monotonic()
+            fake.control("Heartbeat", meanwhile)
+            assert ada.heartbeat() == 16
+            assert time.monotonic() - began < 5
+            assert fake.end_offset("topic", 2) == 1
+            assert fake.faults == []
+
+
+@pytest.mark.parametrize("node", [0, 2, -2])
+def test_a_node_that_the_cluster_lacks_leads_and_coordinates_nothing(fake: FakeBroker, node: int) -> None:
+    for move in (partial(fake.set_leader, "topic", 0, node), partial(fake.move_coordinator, "group", node)):
+        with pytest.raises(ValueError, match=f"no node {node}; its nodes are"):
+            move()
+    fake.set_leader("topic", 0, -1)  # no leader
 
 
 @pytest.mark.parametrize("what", [lambda fake: fake.start_node(1), FakeBroker.close])
