@@ -415,7 +415,7 @@ class ConsumerCore(CoreFields):
         if allowed == self.allowed:
             return
         began, self.allowed = allowed - self.allowed, allowed
-        self.fetcher.change_allowed(grown=bool(began))
+        self.fetcher.change_allowed(began)
         self.fetcher.stale_log_offsets |= began
         self.fetcher.parked.readmitted(began)
 

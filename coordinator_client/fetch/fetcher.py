@@ -151,6 +151,10 @@ class Fetcher(FetcherFields):
         self.orders = count(1)
         self.last_requested = {}
         self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
+        # Since the last walk, `_narrow` changes of `revision` may lead to requests for `_candidates` only.
+        self._candidates: dict[TopicPartition, None] = {}
+        self._narrow = 0
+        self._sources: set[int] = set()  # brokers from which partitions are fetched
         self._has_idle = False  # since the last walk, a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
         self._walked_for = (-1, -1)
@@ -170,28 +174,34 @@ class Fetcher(FetcherFields):
     ) -> list[FetchOrder]:
         """The requests to send now. `allowed`: true for a partition that may be fetched and is not paused.
 
-        The partitions are walked only if something has changed since the last walk that may lead to a request.
+        The partitions are walked only if something has changed since the last walk that may lead to a request. If that
+        is a seek or a resume, only its partitions are walked. A caller may seek thousands of partitions one by one.
         """
         positions = self.positions
         revisions = (self.revision, positions.revision)
         changed = now >= self._walk_at or revisions != self._walked_for or view is not self._walked_view
         if not changed and not self._has_idle:
             return []
+        candidates = self._only_candidates(view, now)
+        if changed:
+            self._candidates, self._narrow = {}, 0
+            positions.states.moved.clear()
+        if candidates is None:
+            self._sources = set()
         self._has_idle, self._walked_for, self._walked_view = False, revisions, view
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         beside: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
-        sources: set[int] = set()
-        live_bytes = 0
+        live_bytes = 0 if candidates is None else self.parked.total_bytes
         self._reader_is_behind = False
-        for partition in positions:
+        for partition in positions if candidates is None else candidates:
             if not allowed(partition):
                 continue
-            live_bytes += self.parked.bytes_of(partition)
+            live_bytes += self.parked.bytes_of(partition) if candidates is None else 0
             node = self._source(partition, view, now)
             if node is None:
                 continue
-            sources.add(node)
+            self._sources.add(node)
             is_waiting = node in self.in_flight
             # A response for other partitions is no reason for a request beside a session's.
             if (is_waiting and not changed) or not self._node_attempts.get(node, FRESH).may_try(now):
@@ -202,7 +212,7 @@ class Fetcher(FetcherFields):
                 busy.add(node)
             elif (want := self._want(partition, view, now)) is not None:
                 (beside if is_waiting else wanted).setdefault(node, {})[partition] = want
-        most_bytes = self._most_bytes(len(sources))
+        most_bytes = self._most_bytes(len(self._sources))
         requests = len(self.in_flight) + len(self._sessionless)
         room = self.config.max_buffered_bytes - live_bytes - requests * most_bytes
         orders: list[FetchOrder] = []
@@ -222,6 +232,21 @@ class Fetcher(FetcherFields):
         waits = self.held_back or self._reader_is_behind
         self._walk_at = now if waits else min((at for at in times if at > now), default=inf)
         return orders
+
+    def _only_candidates(self, view: ClusterView, now: float) -> list[TopicPartition] | None:
+        """The partitions to walk, if all others lead to no request; otherwise None.
+
+        The buffer has room for a request to each of their brokers, even if the records of paused partitions count.
+        """
+        positions = self.positions
+        others = self.revision - self._walked_for[0] != self._narrow or view is not self._walked_view
+        if self._has_idle or others or now >= self._walk_at:
+            return None
+        found = [one for one in self._candidates | positions.states.moved if one in positions]
+        nodes = {node for one in found if (node := self._source(one, view, now)) is not None}
+        requests = len(self.in_flight) + len(self._sessionless) + len(nodes)
+        needed = self.parked.total_bytes + requests * self._most_bytes(len(self._sources | nodes))
+        return found if needed <= self.config.max_buffered_bytes else None
 
     def _most_bytes(self, brokers: int) -> int:
         """The most bytes of a response, so that half of the budget has room for a request to each broker.
@@ -341,12 +366,15 @@ class Fetcher(FetcherFields):
         beside = self._sessionless.get(node)
         if node not in self.in_flight:
             return beside is not None and _has(beside.requested, partition, serial)
-        return (
-            beside is not None
-            or partition in self._attempts
+        if (
+            partition in self._attempts
             or _has(self.in_flight[node], partition, serial)
             or _has(self._exhausted.get(node, {}), partition, serial)
-        )
+        ):
+            return True
+        if beside is not None:
+            self._candidates[partition] = None  # once that request has its response
+        return beside is not None
 
     # --- responses
 
@@ -414,6 +442,8 @@ class Fetcher(FetcherFields):
         self.revision += 1
         fetch = self._sessionless.pop(node)
         self._exhausted.setdefault(node, {}).update(fetch.requested)
+        self._narrow += 1
+        self._candidates |= dict.fromkeys(fetch.requested)
         return fetch
 
     def _one(
@@ -479,13 +509,16 @@ class Fetcher(FetcherFields):
         )
         self.ahead[partition] = pending._replace(offset=next_offset)
 
-    def change_allowed(self, *, grown: bool) -> None:
-        """Other partitions may be fetched than before. Without one that may be fetched now (`grown`), no request
+    def change_allowed(self, began: Set[TopicPartition]) -> None:
+        """Other partitions may be fetched than before. Without one that may be fetched now (`began`), no request
         follows."""
         walked = self.revision, self.positions.revision
         self.revision += 1
-        if not grown and self._walked_for == walked:
+        if not began and self._walked_for == walked:
             self._walked_for = self.revision, walked[1]
+        else:
+            self._narrow += 1
+            self._candidates |= dict.fromkeys(began)
 
     def _refused(
         self, outcome: FetchOutcome, partition: TopicPartition, data: PartitionData, pending: RequestedFetch

@@ -1,6 +1,6 @@
 cdef class PartitionStates(dict):
     cdef readonly set changed, unchecked
-    cdef readonly dict unsettled
+    cdef readonly dict unsettled, moved
     cdef readonly long long revision
     cdef frozenset settled
 

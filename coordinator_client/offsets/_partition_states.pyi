@@ -4,13 +4,15 @@ from kohort.coordinator_client.offsets.positions import FetchState, PartitionSta
 class PartitionStates(dict[TopicPartition, PartitionState]):
     """States by partition, and the partitions that a turn has to look at.
 
-    `changed`: those that were set since it was last cleared. `unchecked`: those that were set since their leader epoch
-    was compared. `unsettled`: those whose position is being found out: their phase is not one of `settled`. `revision`
-    grows with each change but those of `advance`.
+    `changed`: those that were set since it was last cleared. `moved`: the same without those of `advance`. `unchecked`:
+    those that were set since their leader epoch was compared. `unsettled`: those whose position is being found out:
+    their phase is not one of `settled`. `revision` grows with each change but those of `advance`.
     """
 
     @property
     def changed(self) -> set[TopicPartition]: ...
+    @property
+    def moved(self) -> dict[TopicPartition, None]: ...
     @property
     def unchecked(self) -> set[TopicPartition]: ...
     @property

@@ -20,18 +20,19 @@ cdef enum:  # of a `PartitionState`
 cdef class PartitionStates(dict):
     """States by partition, and the partitions that a turn has to look at.
 
-    `changed`: those that were set since it was last cleared. `unchecked`: those that were set since their leader epoch
-    was compared. `unsettled`: those whose position is being found out: their phase is not one of `settled`. `revision`
-    grows with each change but those of `advance`.
+    `changed`: those that were set since it was last cleared. `moved`: the same without those of `advance`. `unchecked`:
+    those that were set since their leader epoch was compared. `unsettled`: those whose position is being found out:
+    their phase is not one of `settled`. `revision` grows with each change but those of `advance`.
     """
 
     def __init__(self, frozenset settled):
         self.settled = settled
-        self.changed, self.unchecked, self.unsettled = set(), set(), {}
+        self.changed, self.unchecked, self.unsettled, self.moved = set(), set(), {}, {}
         self.revision = 0
 
     def __setitem__(self, partition, state):
         self.revision += 1
+        self.moved[partition] = None
         self.advance(partition, state)
         if state.phase in self.settled:
             self.unsettled.pop(partition, None)
@@ -50,6 +51,7 @@ cdef class PartitionStates(dict):
         self.changed.discard(partition)
         self.unchecked.discard(partition)
         self.unsettled.pop(partition, None)
+        self.moved.pop(partition, None)
         self.revision += 1
 
     cpdef bint consumed(self, partition, long long serial, next_offset, epoch, fetched_under) except -1:

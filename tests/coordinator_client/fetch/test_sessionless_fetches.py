@@ -28,9 +28,9 @@ class Waiting(Rig):
         assert self.owed().keys() == {1, 2}
 
     def pause(self, *partitions: TopicPartition) -> None:
-        grown = bool(self.paused - set(partitions))
+        began = self.paused - set(partitions)
         self.paused = set(partitions)
-        self.fetcher.change_allowed(grown=grown)
+        self.fetcher.change_allowed(began)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions.seek(partition, offset)
@@ -240,6 +240,31 @@ def test_the_budget_has_room_for_requests_to_one_broker() -> None:
     assert (second.is_sessionless, second.node) == (True, 3 - first.node)
 
 
+def test_the_records_of_paused_partitions_take_no_room_from_the_request() -> None:
+    rig = Rig(max_buffered_bytes=3_500_000, fetch_max_bytes=1 << 20)
+    assert rig.owed().keys() == {1, 2}
+    rig.respond(1, data(0, batch(100, count=1, size=2_500_000)))
+    assert rig.owed() == {}
+    rig.paused = {P0}
+    rig.fetcher.change_allowed(frozenset())
+    assert rig.owed().keys() == {1}
+    rig.positions.seek(P1, 7)
+    (order,) = rig.owed().values()
+    assert (order.is_sessionless, requested(order)) == (True, {P1: 7})
+
+
+def test_brokers_that_are_read_share_the_budget() -> None:
+    """Half of the budget is shared by two brokers, by one after a pause, and again by two."""
+    rig = Waiting(max_buffered_bytes=8 << 20)
+    rig.pause(P0, P2)
+    rig.respond(1)
+    assert rig.owed()[1].request.max_bytes == 4 << 20
+    rig.seek(P2, 7)
+    rig.pause(P0)
+    (order,) = rig.owed().values()
+    assert (order.is_sessionless, order.request.max_bytes) == (True, 2 << 20)
+
+
 def test_a_response_of_another_broker_leads_to_no_request_beside_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Waiting()
     looked_at: list[TopicPartition] = []
@@ -255,7 +280,7 @@ def test_a_response_of_another_broker_leads_to_no_request_beside_a_session(monke
     assert looked_at == []
     rig.pause()
     assert rig.beside() == {P0: 100}
-    assert looked_at == [P0, P1, P2]
+    assert looked_at == [P0]
 
 
 # --- by brokers

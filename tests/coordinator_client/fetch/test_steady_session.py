@@ -37,11 +37,13 @@ def cluster(epoch: int, moved: int) -> ClusterView:
 class Reader:
     """A fetcher of six partitions, with its requests to each broker."""
 
-    def __init__(self, *, follows: bool, max_buffered_bytes: int, version: int = 18) -> None:
+    def __init__(
+        self, *, follows: bool, max_buffered_bytes: int, version: int = 18, fetcher: type[Fetcher] = Fetcher
+    ) -> None:
         self.follows = follows
         self.version = version
         self.positions = Positions(ResetPolicy.of("earliest"))
-        self.fetcher = Fetcher(
+        self.fetcher = fetcher(
             ConsumerConfig.of(
                 bootstrap="b:1",
                 max_buffered_bytes=max_buffered_bytes,
@@ -93,6 +95,25 @@ class Reader:
         del self.sent_beside[node]
         self._on_response(node, response, is_sessionless=True)
 
+    def lose(self, node: int) -> None:
+        """The session's request of a broker has no response."""
+        self.sent.pop(node, None)
+        self.fetcher.failed(node, now=self.now, chance=0.5)
+
+    def lose_beside(self) -> None:
+        for node in self.sent_beside:
+            self.fetcher.sessionless_ended(node)
+        self.sent_beside.clear()
+
+    def assign(self, gone: set[TopicPartition]) -> None:
+        """All partitions but these are read on."""
+        for partition in PARTITIONS:
+            if partition in gone:
+                self.positions.drop(partition)
+                self.fetcher.forget(partition)
+            elif partition not in self.positions:
+                self.positions.assign(partition, start=0, has_group=False, wall_ms=0)
+
     def _on_response(self, node: int, response: FetchResponse, *, is_sessionless: bool = False) -> None:
         self.fetcher.on_response(
             node,
@@ -105,9 +126,9 @@ class Reader:
         )
 
     def set_paused(self, paused: set[TopicPartition]) -> None:
-        grown = bool(self.paused - paused)
+        began = self.paused - paused
         self.paused = paused
-        self.fetcher.change_allowed(grown=grown)
+        self.fetcher.change_allowed(began)
         self.fetcher.parked.readmitted(frozenset(PARTITIONS) - paused)
 
     def take(self) -> None:
@@ -228,6 +249,62 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(
     assert responded_beside
     if max_buffered_bytes == 1_000_000:
         assert follower.followed > 10
+
+
+class WalksAll(Fetcher):
+    """A fetcher that walks all partitions."""
+
+    def _only_candidates(self, view: ClusterView, now: float) -> None:
+        return None
+
+
+@pytest.mark.parametrize("max_buffered_bytes", [2_000, 5_000, 1_000_000])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_walk_of_the_candidates_leads_to_the_requests_of_a_walk_of_all(seed: int, max_buffered_bytes: int) -> None:
+    chance = random.Random(seed)
+    readers = [
+        Reader(follows=True, max_buffered_bytes=max_buffered_bytes, fetcher=fetcher) for fetcher in (Fetcher, WalksAll)
+    ]
+    usual, whole = readers
+    narrow = 0
+    for _step in range(600):
+        kind = chance.randrange(20)
+        partition, others = chance.choice(PARTITIONS), set(chance.sample(PARTITIONS, chance.randrange(4)))
+        elapsed = chance.choice([0.0, 0.1, 2.0])
+        view = cluster(1, chance.randrange(3))
+        reply = None
+        if kind < 3 and whole.sent_beside:
+            node = chance.choice(sorted(whole.sent_beside))
+            reply = response(whole.sent_beside[node], chance, chance.choice([0, 0, OFFSET_NOT_AVAILABLE]), 0)
+        elif 3 <= kind < 5 and whole.sent:
+            node = chance.choice(sorted(whole.sent))
+            reply = response(whole.requested(node), chance, chance.choice([0, 0, 0, OFFSET_NOT_AVAILABLE]))
+        for reader in readers:
+            reader.now += elapsed
+            if kind < 3 and reply is not None:
+                reader.respond_beside(node, reply)
+            elif kind < 5 and reply is not None:
+                reader.respond(node, reply)
+            elif kind == 5:
+                reader.view = view
+            elif kind == 6 and whole.sent:
+                reader.lose(min(whole.sent))
+            elif kind == 7:
+                reader.lose_beside()
+            elif kind < 11:
+                reader.set_paused(others)
+            elif kind < 16 and partition in reader.positions:
+                reader.positions.seek(partition, 3)
+                reader.fetcher.drop(partition)
+            elif kind == 16:
+                reader.assign(others)
+            else:
+                reader.take()
+        narrow += usual.fetcher._only_candidates(usual.view, usual.now) is not None
+        for reader in readers:
+            reader.turn()
+        assert usual.state == whole.state
+    assert narrow > 50
 
 
 def steady() -> Reader:
