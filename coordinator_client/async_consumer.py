@@ -24,6 +24,7 @@ from kohort.coordinator_client.offsets.positions import Position, unknown_positi
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, QUIET_WAIT_S, HookOutcome
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Visit, keep_result
+from kohort.network._poller import Lease
 from kohort.network.arguments import each_partition, partition_given, seconds_given, times_given
 from kohort.network.client_handle import LONGEST_WAIT_S
 from kohort.network.errors import ConcurrentUseError, IllegalState
@@ -68,7 +69,7 @@ class AsyncConsumer(ConsumerBase):
         sockets = driver.lease.open()
         if sockets >= 0:
             # The reader keeps the driver, and so the descriptor, until it is removed: no other file may get its number.
-            driver.ended.then(partial(call_in, self._loop, partial(self._loop.remove_reader, sockets)))
+            driver.ended.then(partial(call_in, self._loop, partial(_end_lease, self._loop, driver.lease, sockets)))
             self._loop.add_reader(sockets, driver.lease.serve_ready, self._news.set)
 
     def _wake_in(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -448,6 +449,11 @@ class AsyncConsumer(ConsumerBase):
 
 def _polled_by_another() -> ConcurrentUseError:
     return ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
+
+
+def _end_lease(loop: asyncio.AbstractEventLoop, lease: Lease, sockets: int) -> None:
+    loop.remove_reader(sockets)
+    lease.close()
 
 
 def _set_all(events: set[asyncio.Event]) -> None:

@@ -350,6 +350,7 @@ class Consumer(ConsumerBase):
                 session.driver.bell.ring()  # a poll sleeps on, if a signal handler closes
                 if session.parted(until):
                     session.driver.stop(max(until - session.driver.now(), 1.0))
+                    session.driver.lease.close()
         session.raise_late()
 
     def __enter__(self) -> Self:

@@ -44,6 +44,7 @@ cdef class Lease:
     cdef bint has_lent
     cdef shared_word count, wanted, looped, inside, used_ms
 
+    cdef int close_descriptors(self) noexcept
     cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
     cdef bint serve(self, _Registered one) except -1
     cdef int set_low_water(self, _Registered one) noexcept

@@ -273,10 +273,22 @@ cdef class Lease:
         self.has_lent = False
 
     def __dealloc__(self):
+        self.close_descriptors()
+
+    def close(self):
+        """Close the descriptors of a driver that has ended. An event loop has removed its reader.
+
+        Otherwise a closed client would keep them until it is collected. A signal handler may close inside a wait.
+        """
+        self.close_descriptors()
+
+    cdef int close_descriptors(self) noexcept:
         if self.event_fd >= 0:
             close_fd(self.event_fd)
         if self.epoll >= 0:
             close_fd(self.epoll)
+        self.event_fd = self.epoll = -1
+        return 0
 
     @property
     def size(self):
@@ -294,7 +306,6 @@ cdef class Lease:
             self.wanted = timeout_s > 0
             return self.bell.wait(seen, timeout_s)
         leased = self.sockets()
-        sockets[0].fd = self.event_fd
         for one in leased:
             sockets[count].fd = one.fd
             count += 1
@@ -454,7 +465,8 @@ cdef bint _wait_once(
     cdef double left = until - monotonic()
     cdef int ready, place, timeout_ms = 0 if left <= 0 else <int>ceil(left * 1e3)
     cdef bint only_parts
-    if not lease.bell.join_polling(lease.event_fd, seen):
+    sockets[0].fd = lease.event_fd
+    if lease.event_fd < 0 or not lease.bell.join_polling(lease.event_fd, seen):
         return False
     lease.inside = 1
     with nogil:

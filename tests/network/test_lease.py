@@ -13,10 +13,11 @@ from selectors import EVENT_READ
 import pytest
 
 from kohort import Consumer, TopicPartition
+from kohort.coordinator_client import ConsumerClosed
 from kohort.network.errors import WakeupError
 from kohort.network.requests import NOTHING_FOLLOWS
 from kohort.testing import FakeBroker
-from tests.network.steady_peer import STEADY, Feed, Peer, python_calls
+from tests.network.steady_peer import STEADY, Feed, Peer, descriptors, python_calls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
 LIMIT_S = 60.0
@@ -33,14 +34,14 @@ def peer() -> Iterator[Peer]:
     made.close()
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def raising_alarm() -> Iterator[None]:
-    """A signal handler of the block raises KeyboardInterrupt after 50 ms."""
-
-    def handler(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, handler)
+def alarm(handler: Callable[[], object] = interrupt) -> Iterator[None]:
+    """A signal handler of the block raises KeyboardInterrupt, or calls `handler`, after 50 ms."""
+    before = signal.signal(signal.SIGALRM, lambda _number, _frame: handler())
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         yield
@@ -310,7 +311,7 @@ def test_each_ring_ends_a_wait_at_once(peer: Peer) -> None:
 
 
 def test_a_signal_handler_that_raises_ends_the_wait_and_nothing_else(peer: Peer) -> None:
-    with raising_alarm(), pytest.raises(KeyboardInterrupt):
+    with alarm(), pytest.raises(KeyboardInterrupt):
         peer.lease.wait(peer.driver.bell.rings, LIMIT_S)
     peer.bodies = [b"more"]
     peer.theirs.send(peer.respond())
@@ -377,6 +378,26 @@ def test_no_python_function_runs_in_the_caller_s_service(broker: FakeBroker) -> 
         assert lease.size == 1
 
 
+def test_a_closed_consumer_keeps_no_descriptor(broker: FakeBroker) -> None:
+    before = descriptors("eventfd")
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        assert descriptors("eventfd") == before + 1
+    assert descriptors("eventfd") == before
+    consumer.close()  # it has no effect, and keeps the consumer until here
+
+
+def test_a_signal_handler_closes_a_consumer_that_serves_a_socket(broker: FakeBroker) -> None:
+    before = descriptors("eventfd")
+    consumer = Consumer(broker.bootstrap, auto_offset_reset="earliest")
+    leased(broker, consumer)
+    with alarm(consumer.close):
+        assert consumer.poll(LIMIT_S) == []
+    assert descriptors("eventfd") == before
+    with pytest.raises(ConsumerClosed):
+        consumer.poll(0)
+
+
 def test_a_poll_without_a_time_reads_a_leased_socket(broker: FakeBroker) -> None:
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         number = leased(broker, consumer)
@@ -391,7 +412,7 @@ def test_a_signal_handler_that_raises_ends_a_poll(broker: FakeBroker) -> None:
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         leased(broker, consumer)
         began = time.monotonic()
-        with raising_alarm(), pytest.raises(KeyboardInterrupt):
+        with alarm(), pytest.raises(KeyboardInterrupt):
             consumer.poll(LIMIT_S)
         assert time.monotonic() < began + LIMIT_S
         assert consumer._session.driver.lease.size == 1

@@ -17,7 +17,7 @@ import pytest
 from kohort import AsyncConsumer, TopicPartition
 from kohort.network.errors import WakeupError
 from kohort.testing import FakeBroker
-from tests.network.steady_peer import STEADY, Feed, Peer, python_calls
+from tests.network.steady_peer import STEADY, Feed, Peer, descriptors, python_calls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
 LIMIT_S = 60.0
@@ -290,7 +290,7 @@ def test_a_broker_that_goes_away_ends_the_lease_and_records_go_on(broker: FakeBr
     run(main)
 
 
-def descriptors() -> int:
+def all_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -309,12 +309,23 @@ def test_a_consumer_that_ends_leaves_no_reader_in_the_loop(broker: FakeBroker, c
         await read_some()  # what stays for all consumers
         gc.collect()
         await asyncio.sleep(0.5)
-        before = descriptors()
+        before = all_descriptors()
         for _ in range(3):
             await read_some()
         gc.collect()
-        while descriptors() > before:
+        while all_descriptors() > before:
             await asyncio.sleep(0.01)
+
+    run(main)
+
+
+def test_a_closed_consumer_keeps_no_descriptor(broker: FakeBroker) -> None:
+    async def main() -> None:
+        before = descriptors("eventpoll")
+        async with AsyncConsumer(broker.bootstrap) as consumer:
+            assert descriptors("eventpoll") == before + 2  # that of its driver's thread, and that of the loop
+        assert descriptors("eventpoll") == before
+        await consumer.close()  # it has no effect, and keeps the consumer until here
 
     run(main)
 
