@@ -4,7 +4,9 @@ Requests after the start are imported when they are made.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
@@ -258,18 +260,26 @@ def stored_at_once(group_id: str, offsets: Offsets) -> Iterator[Offsets]:
     yield part
 
 
-def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> "OffsetCommitRequest":
+def commit_request(
+    identity: ConsumerGroupMetadata,
+    offsets: Offsets,
+    topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({}),
+) -> "OffsetCommitRequest":
     """Return the request that commits `offsets` as `identity`. A group without members accepts a commit without a
-    generation."""
+    generation.
+
+    `topic_ids`: the id of each partition's topic, which versions after `BEFORE_TOPIC_IDS` need. A topic that was
+    deleted and created again has two ids, and so two entries.
+    """
     from kohort.protocol.apis.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
     )
 
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    topics: dict[tuple[str, UUID], list[OffsetCommitRequestPartition]] = {}
     for partition, found in sorted(offsets.items()):
-        topics.setdefault(partition.topic, []).append(
+        topics.setdefault((partition.topic, topic_ids.get(partition, NO_TOPIC_ID)), []).append(
             OffsetCommitRequestPartition(
                 partition_index=partition.partition,
                 committed_offset=found.offset,
@@ -283,8 +293,8 @@ def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> "Offset
         member_id=identity.member_id,
         group_instance_id=identity.instance_id,
         topics=tuple(
-            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
-            for name, ps in topics.items()
+            OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=tuple(ps))
+            for (name, topic_id), ps in topics.items()
         ),
     )
 

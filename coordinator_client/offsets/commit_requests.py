@@ -261,7 +261,8 @@ class CommitRequestManager:
             lambda version: fit(request, version),
             done,
             self._context.request_s,
-            BEFORE_TOPIC_IDS,
+            # By name, a broker would store an offset of a deleted topic for one that was created under its name.
+            BEFORE_TOPIC_IDS if any(topic.topic_id == NO_TOPIC_ID for topic in request.topics) else None,
             follow_up=follow_up,
         )
         return (UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, pending),)

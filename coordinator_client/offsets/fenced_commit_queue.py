@@ -309,7 +309,7 @@ class CommitQueue:
             entry.sent = identity
             entry.sent_at = now if entry.sent_at is None else entry.sent_at
         self.in_flight = SentCommit(identity, tuple(due))
-        return commit_request(identity, wanted)
+        return commit_request(identity, wanted, {one.partition: one.topic_id or NO_TOPIC_ID for one in due})
 
     def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> QueuedCommit | None:
         """The commit of a partition that may be sent now; commits that never may be sent fail."""
@@ -368,7 +368,7 @@ class CommitQueue:
         (topic, number), view = entry.partition, self._metadata.view
         found, was = view.topic_id(topic), entry.topic_id
         if found != was and was is not None and NO_TOPIC_ID not in (found, was):
-            # Brokers identify topics by name: the offset would be stored for the new topic, and skip its records.
+            # A broker that identifies topics by name would store it for the new topic, and records would be skipped.
             return TopicRecreated(
                 "not committed: the topic was deleted and created again",
                 topic=topic,
@@ -401,7 +401,7 @@ class CommitQueue:
         sent, queued = self.in_flight, sum(map(len, self._queues.values()))
         if sent is None or self._order or queued != len(sent.entries):
             return False
-        codes = _codes(response)
+        codes = _codes(response, sent)
         if not all(entry.commits and codes.get(entry.partition) == 0 for entry in sent.entries):
             return False
         self.in_flight, self._awaiting_verdict = None, (sent, codes)
@@ -413,7 +413,7 @@ class CommitQueue:
         sent, self.in_flight = self.in_flight, None
         if sent is None:
             return {}
-        codes = _codes(response)
+        codes = _codes(response, sent)
         self._awaiting_verdict = (sent, codes)
         by_code: dict[int, set[TopicPartition]] = {}
         for partition, code in codes.items():
@@ -626,9 +626,10 @@ class CommitQueue:
         self._on_settled(commit, first)
 
 
-def _codes(response: "OffsetCommitResponse") -> dict[TopicPartition, int]:
+def _codes(response: "OffsetCommitResponse", sent: SentCommit) -> dict[TopicPartition, int]:
+    names = {entry.topic_id: entry.partition.topic for entry in sent.entries}
     return {
-        TopicPartition(topic.name, one.partition_index): one.error_code
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), one.partition_index): one.error_code
         for topic in response.topics
         for one in topic.partitions
     }

@@ -3,8 +3,9 @@
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,9 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.fastpath import Record
 from kohort.network.network_client import Driver
+from kohort.protocol.apis.offset_commit import OffsetCommitResponse
 from kohort.testing import RealCluster
+from kohort.testing.fake_broker import Alter
 from kohort.testing.kafka_node import KafkaNode
 
 PATIENCE_S = 120.0
@@ -78,6 +81,22 @@ def poll_all_until(
         assert time.monotonic() < limit, "it did not come to that"
         for consumer in consumers:
             consumer.poll(0.05)
+
+
+def refuse_commits(code: int, topic_ids: Collection[UUID] | None = None) -> Alter:
+    """An OffsetCommit response with this error code for all partitions, or for those of some topics."""
+
+    def refused(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        return response._replace(
+            topics=tuple(
+                topic._replace(partitions=tuple(one._replace(error_code=code) for one in topic.partitions))
+                if topic_ids is None or topic.topic_id in topic_ids
+                else topic
+                for topic in response.topics
+            )
+        )
+
+    return Alter(refused)
 
 
 def addresses(node: KafkaNode) -> set[str]:

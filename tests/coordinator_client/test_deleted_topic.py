@@ -11,19 +11,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kohort.admin import Admin
 from kohort.common import TopicPartition
-from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHooks, Revoked, UnknownTopic
+from kohort.coordinator_client import (
+    AuthorizationFailed,
+    Consumer,
+    RebalanceHooks,
+    Revoked,
+    TopicRecreated,
+    UnknownTopic,
+)
 from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.notices import Notice
-from kohort.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, refuse_commits, wait_until
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 from tests.support.broker_selection import SelectedBroker
 
@@ -205,20 +213,16 @@ def test_the_other_topic_of_a_real_broker_is_read_on(
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
-def refuse(code: int, *topics: str) -> Callable[[Call], Alter | None]:
-    """A control for OffsetCommit: partitions of these topics are refused."""
+def refuse(fake: FakeBroker, code: int, name: str) -> Callable[[Call], Alter | None]:
+    """A control for OffsetCommit: partitions of this topic are refused."""
+    ids = {topic_id_of(fake, name)}
+    return lambda call: refuse_commits(code, ids) if ids & {topic.topic_id for topic in call.request.topics} else None  # type: ignore[attr-defined]
 
-    def refused(response: OffsetCommitResponse) -> OffsetCommitResponse:
-        return response._replace(
-            topics=tuple(
-                topic._replace(partitions=tuple(one._replace(error_code=code) for one in topic.partitions))
-                if topic.name in topics
-                else topic
-                for topic in response.topics
-            )
-        )
 
-    return lambda call: Alter(refused) if {topic.name for topic in call.request.topics} & {*topics} else None  # type: ignore[attr-defined]
+def topic_id_of(fake: FakeBroker, name: str) -> UUID:
+    with Consumer(fake.bootstrap) as consumer:
+        consumer.partitions_for(name)
+        return consumer.topic_id(name)
 
 
 @pytest.fixture
@@ -254,8 +258,40 @@ def test_a_commit_is_not_kept_waiting_by_one_of_a_deleted_topic_and_nor_is_close
     assert "u: 0=5" in dropped.text
 
 
+def test_an_offset_of_a_deleted_topic_is_not_stored_for_a_new_one_of_its_name(fake: FakeBroker) -> None:
+    """The metadata of the consumer is older than the new topic. A paused consumer sends no Fetch that would show it."""
+    with reader(fake) as consumer:
+        consumer.assign([T0, U0])
+        read(consumer, 10)
+        consumer.pause()
+        fake.delete_topic("u")
+        fake.create_topic("u")
+        with pytest.raises(TopicRecreated):
+            consumer.commit({T0: 5, U0: 5})
+    assert stored(fake) == {T0: 5}
+
+
+@pytest.mark.broker
+def test_a_broker_does_not_store_an_offset_of_a_deleted_topic_for_a_new_one(
+    broker: SelectedBroker, make_topic: Callable[..., str]
+) -> None:
+    if broker.version < "4.1":
+        pytest.skip("OffsetCommit has topic ids since 4.1")
+    topic = make_topic(1)
+    partition = TopicPartition(topic, 0)
+    with Admin(broker.bootstrap) as admin, Consumer(broker.bootstrap, group=topic) as consumer:
+        consumer.assign({partition: 0})
+        assert consumer.position_of(partition).offset == 0
+        consumer.pause()
+        admin.delete_topics(topic)
+        create_topic(broker.bootstrap, topic)
+        with pytest.raises(TopicRecreated):
+            consumer.commit({partition: 5})
+        assert consumer.committed([partition]) == {partition: None}
+
+
 def test_a_commit_of_one_partition_that_is_retried_keeps_no_other_waiting(fake: FakeBroker) -> None:
-    control = fake.control("OffsetCommit", refuse(14, "u"))
+    control = fake.control("OffsetCommit", refuse(fake, 14, "u"))
     with reader(fake, default_api_timeout_ms=5_000) as consumer:
         consumer.assign([T0, U0])
         read(consumer, 10)
@@ -279,7 +315,7 @@ def test_a_close_commits_what_is_there_and_does_not_wait_for_a_deleted_topic(fak
 
 
 def test_auto_commit_of_other_partitions_goes_on_and_is_not_late(fake: FakeBroker) -> None:
-    control = fake.control("OffsetCommit", refuse(3, "u"))  # though the topic exists
+    control = fake.control("OffsetCommit", refuse(fake, 3, "u"))  # though the topic exists
     with reader(fake, enable_auto_commit=True, auto_commit_interval_ms=50, default_api_timeout_ms=1_000) as consumer:
         consumer.assign([T0, U0])
         read(consumer, 10)
@@ -308,7 +344,7 @@ def test_an_auto_commit_that_is_refused_is_reported_once(
     code: int, name: str, fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "kohort")
-    refused = refuse(code, "u")
+    refused = refuse(fake, code, "u")
     # On a busy machine the first one commits the position before any record is read.
     fake.control("OffsetCommit", lambda call: refused(call) if commits(call, 5) else None, times=6)
     with reader(fake, enable_auto_commit=True, auto_commit_interval_ms=20) as consumer:
@@ -332,7 +368,7 @@ def test_an_auto_commit_that_is_refused_is_reported_once(
         assert line.levelno == logging.WARNING
         assert [type(error).__name__ for error in raised] == (["AuthorizationFailed"] if code == 29 else [])
         poll_until(consumer, lambda: consumer.commit_log()[-1].offsets == {U0: OffsetAndMetadata(5, 0)})
-        fake.control("OffsetCommit", refuse(code, "u"), times=1)
+        fake.control("OffsetCommit", refuse(fake, code, "u"), times=1)
         fake.produce("u", 0, [(None, b"value")])
         caplog.clear()
         with suppress(AuthorizationFailed):

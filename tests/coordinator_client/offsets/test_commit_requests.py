@@ -25,8 +25,8 @@ from kohort.protocol.apis.offset_commit import (
 )
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.membership import Assignment, TopicPartitions, build_assignment
-from kohort.testing.fake_broker import Answer, FakeBroker
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, refuse_commits
 from tests.coordinator_client.core_rig import Rig, metadata
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -283,9 +283,7 @@ def test_it_is_raised_of_a_topic_that_a_pattern_matched() -> None:
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 50, "auto_offset_reset": "earliest"}
     with FakeBroker(topics={"t": 1}) as fake:
         fake.produce("t", 0, [(None, b"value")] * 5)
-        refused = OffsetCommitResponsePartition(partition_index=0, error_code=29)
-        response = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(refused,)),))
-        control = fake.control("OffsetCommit", lambda call: Answer(response))
+        control = fake.control("OffsetCommit", lambda _call: refuse_commits(29))
         with Consumer(fake.bootstrap, group="g", **settings) as consumer:  # type: ignore[arg-type]
             consumer.subscribe(pattern="t")
             with pytest.raises(AuthorizationFailed, match="not allowed to commit"):
@@ -411,9 +409,7 @@ def test_a_refused_commit_shows_the_member_that_it_is_unknown_long_before_its_he
     ):
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: consumer.assignment == {P0})
-        refusal = OffsetCommitResponsePartition(partition_index=0, error_code=25)
-        topic = OffsetCommitResponseTopic(name="t", partitions=(refusal,))
-        fake.control("OffsetCommit", lambda _call: Answer(OffsetCommitResponse(topics=(topic,))), times=1)
+        fake.control("OffsetCommit", lambda _call: refuse_commits(25), times=1)
         joins = len(fake.calls_of("JoinGroup"))
         consumer.commit_async({P0: 1})
         poll_until(consumer, lambda: len(fake.calls_of("JoinGroup")) > joins)

@@ -9,14 +9,9 @@ from kohort import Consumer
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.errors import OperationTimeout
-from kohort.protocol.apis.offset_commit import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 from kohort.protocol.errors import BrokerError
-from kohort.testing.fake_broker import Alter, Answer, Delay, FakeBroker, Hold
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
+from kohort.testing.fake_broker import Alter, Delay, FakeBroker, Hold
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, refuse_commits
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 
 P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
@@ -25,17 +20,11 @@ INVALID_COMMIT_OFFSET_SIZE = 28
 
 @pytest.mark.proves("B-23", "S-08")
 def test_the_late_response_of_a_commit_that_was_given_up_is_not_that_of_the_next() -> None:
-    refusal = OffsetCommitResponse(
-        topics=(
-            OffsetCommitResponseTopic(
-                name="topic",
-                partitions=(OffsetCommitResponsePartition(partition_index=0, error_code=INVALID_COMMIT_OFFSET_SIZE),),
-            ),
-        )
-    )
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
         held = Hold()
-        fake.control("OffsetCommit", lambda call: held if call.number == 0 else Answer(refusal), times=2)
+        fake.control(
+            "OffsetCommit", lambda call: refuse_commits(INVALID_COMMIT_OFFSET_SIZE) if call.number else held, times=2
+        )
         consumer.assign([P0])
         with pytest.raises(OperationTimeout, match="unknown"):
             consumer.commit({P0: 1}, timeout_s=0.3)

@@ -26,8 +26,8 @@ from kohort.protocol.apis.offset_commit import (
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import frame
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Close
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
+from kohort.testing.fake_broker import Close
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, refuse_commits
 from tests.coordinator_client.core_rig import Rig, metadata
 from tests.support.broker_selection import SelectedBroker
 
@@ -398,7 +398,7 @@ def test_a_commit_that_fails_at_first_is_sent_again(fault: str) -> None:
         def refuse(call: Any) -> Any:
             if call.number % 2:
                 return None
-            return Close() if fault == "the connection ends" else Alter(lambda _value: response({P0: 14}))
+            return Close() if fault == "the connection ends" else refuse_commits(14)
 
         fake.control("OffsetCommit", refuse)
         for number in range(5, 25):
