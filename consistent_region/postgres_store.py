@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
 from kohort.consistent_region.postgres_session import PostgresSession
-from kohort.consistent_region.store import Key
+from kohort.consistent_region.store import Key, used_over_forks
 from kohort.consistent_region.urls import conninfo
 
 CHANNEL: Final = "kohort_region"
@@ -70,7 +70,7 @@ class PostgresStore:
         self._conninfo = make_conninfo("", **given)
         self._timeout_s = timeout_s
         self._create = create
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._connection: PostgresSession | None = None
         self._listener: PostgresSession | None = None
         self._pid = -1
@@ -82,6 +82,7 @@ class PostgresStore:
         self._news_of: dict[str, int] = {}
         self._began_at = (0, 0.0)
         self._read_at: dict[str, tuple[int, float, bytes]] = {}
+        used_over_forks(self)
 
     @contextmanager
     def transaction(self) -> Iterator["PostgresStore"]:
@@ -129,7 +130,7 @@ class PostgresStore:
     def clock(self) -> float:
         """Seconds as the server counts them, and so every host."""
         if not self._clock_known:
-            with self._lock, self._reported():
+            with self.lock, self._reported():
                 row = self._session().execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
                 assert row is not None
                 self._set_clock(row[0])
@@ -137,7 +138,7 @@ class PostgresStore:
 
     def changed(self, group: str, known: bytes) -> bool:
         """True if the region's record may differ from `known`. It sends no query."""
-        with self._lock:
+        with self.lock:
             news, at, read = self._read_at.get(group, (-1, 0.0, b""))
             # Another user of the store may have read a newer record than the caller.
             if read != known or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
@@ -150,15 +151,18 @@ class PostgresStore:
             return self._news_of.get(_payload(group), 0) > news
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             self._drop()
             self._drop_listener()
+
+    def before_fork(self) -> None:
+        """Keep the connections: a forked child opens its own. Raises no error."""
 
     # --- inner
 
     @contextmanager
     def _used(self, begin: str, *, writing: bool) -> Iterator[None]:
-        with self._lock, self._reported():
+        with self.lock, self._reported():
             try:
                 self._listen()  # notifications from now on concern readers from now on
             except psycopg.Error:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
+from weakref import WeakSet
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
@@ -120,6 +121,41 @@ class MemoryStore:
         """Nothing to do."""
 
 
+class _Forked(Protocol):
+    lock: "threading.RLock"
+
+    def before_fork(self) -> None: ...
+
+
+_FORKED: Final[WeakSet[_Forked]] = WeakSet()
+_FORKING: Final = threading.local()
+
+
+def used_over_forks(store: _Forked) -> None:
+    """Hold `store.lock` during each fork, since a child has no thread that would release it.
+
+    `before_fork` is called under the lock.
+    """
+    _FORKED.add(store)
+
+
+def _before_fork() -> None:
+    _FORKING.stores = held = []
+    for store in sorted(_FORKED, key=id):
+        store.lock.acquire()
+        held.append(store)
+        store.before_fork()
+
+
+def _after_fork() -> None:
+    for store in _FORKING.stores:
+        store.lock.release()
+    del _FORKING.stores
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
 REOPENED_AFTER_S: Final = 0.005
 
 _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
@@ -142,10 +178,10 @@ def file_at(path: str | Path) -> tuple[int, int] | None:
 class SqliteStore:
     """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
-    A connection belongs to the process that opened it, and a forked child opens its own. An open file that was
-    unlinked or replaced is noticed at the next transaction, which raises StoreLost. So is the file `PATH-wal`, which
-    has the last commits. `create=False` changes no file that is not a store: its first transaction raises
-    ConfigurationError.
+    A connection belongs to the process that opened it. A fork closes it, and parent and child open their own. An open
+    file that was unlinked or replaced is noticed at the next transaction, which raises StoreLost. So is the file
+    `PATH-wal`, which has the last commits. `create=False` changes no file that is not a store: its first transaction
+    raises ConfigurationError.
     """
 
     _creating: ClassVar = threading.Lock()
@@ -154,12 +190,13 @@ class SqliteStore:
         self.path = Path(path).absolute()  # a handler may change the working directory
         self._create = create
         self._timeout_s = timeout_s
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = -1
         self._opened_files: object = None
         if str(path) in ("", ":memory:"):
             raise ConfigurationError("an SQLite coordinator needs a file", hint='use coordinator="sqlite:///PATH"')
+        used_over_forks(self)
 
     @contextmanager
     def transaction(self) -> Iterator["SqliteStore"]:
@@ -217,14 +254,23 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close the connection, if this process opened it."""
-        with self._lock:
+        with self.lock:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
             self._connection = None
 
+    def before_fork(self) -> None:
+        """Close the connection, unless this thread is in a transaction. Raises no error.
+
+        In a forked child, SQLite would count the locks of its parent as its own. The parent would then unlink the log
+        of the child, and a third process would damage the file.
+        """
+        if self._connection is not None and not self._connection.in_transaction:
+            self.close()
+
     @contextmanager
     def _used(self, begin: str) -> Iterator[None]:
-        with self._lock:
+        with self.lock:
             try:
                 connection = self._open()
                 self._check_file()

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -681,6 +683,67 @@ def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Pat
     assert subprocess.run(look, check=True, capture_output=True, text=True).stdout == "a b c\n"
     first.close()
     second.close()
+
+
+def begun_in_child(work: Callable[[], object]) -> int:
+    """Fork a child that calls `work`. SIGALRM ends it if it hangs."""
+    if pid := os.fork():
+        return pid
+    signal.alarm(60)
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fork")
+def test_a_forked_child_keeps_its_file_when_its_parent_closes_it(tmp_path: Path) -> None:
+    """SQLite took the parent's locks for those of the child. The parent therefore unlinked the child's log."""
+    store = SqliteStore(tmp_path / "region.db")
+    coordinator = RegionCoordinator(store, "r", "g", lambda: 0.0)
+    coordinator.register("parent")
+    child_opened, parent_closed = os.pipe(), os.pipe()
+
+    def work() -> None:
+        coordinator.register("child")
+        os.write(child_opened[1], b"1")
+        os.read(parent_closed[0], 1)
+        coordinator.register("child again")
+        assert coordinator.members() == ("child", "child again", "parent")
+
+    pid = begun_in_child(work)
+    os.read(child_opened[0], 1)
+    assert coordinator.members() == ("child", "parent")
+    store.close()
+    os.write(parent_closed[1], b"1")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert coordinator.members() == ("child", "child again", "parent")
+    store.close()
+    for end in (*child_opened, *parent_closed):
+        os.close(end)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fork")
+def test_a_child_that_is_forked_beside_a_transaction_finds_its_store_free(tmp_path: Path) -> None:
+    """The child has no thread that would release the lock."""
+    store = SqliteStore(tmp_path / "region.db")
+    coordinator = RegionCoordinator(store, "r", "g", lambda: 0.0)
+    inside = threading.Event()
+
+    def transaction() -> None:
+        with store.transaction():
+            inside.set()
+            time.sleep(0.2)
+
+    beside = threading.Thread(target=transaction)
+    beside.start()
+    inside.wait(60)
+    pid = begun_in_child(lambda: coordinator.register("child"))
+    assert os.waitpid(pid, 0)[1] == 0
+    beside.join()
+    assert coordinator.members() == ("child",)
+    store.close()
 
 
 def test_a_file_that_another_is_just_making_is_waited_for(tmp_path: Path) -> None:
