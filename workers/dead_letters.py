@@ -2,6 +2,7 @@
 
 from asyncio import CancelledError
 from collections.abc import Iterator
+from itertools import count
 from typing import Any, Protocol
 
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
@@ -52,7 +53,8 @@ class DeadLetters:
         self._producer = producer
         self._topic = topic
         self._group = group
-        self._sent: list[SentLetter] = []
+        self._sent: dict[int, SentLetter] = {}
+        self._numbers = count()
 
     def send(self, job: Job, error: Exception) -> None:
         """Send one record, without waiting for its outcome. A refusal of the producer is one, too."""
@@ -63,17 +65,19 @@ class DeadLetters:
             )
         except Exception as refusal:
             sent = refusal
-        self._sent.append((job, error, sent))
+        self._sent[next(self._numbers)] = (job, error, sent)
 
     def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
         """Each job whose record is settled, the handler's error, and the error of the record or None."""
-        settled: list[SentLetter] = []
-        waiting: list[SentLetter] = []
-        for one in self._sent:
-            (settled if isinstance(one[2], Exception) or one[2].done() else waiting).append(one)
-        self._sent = waiting
-        for job, error, sent in settled:
-            yield job, error, _failure(sent)
+        for number, (job, error, sent) in tuple(self._sent.items()):
+            if isinstance(sent, Exception) or sent.done():
+                yield job, error, _failure(sent)
+                del self._sent[number]  # the caller has handled it
+
+    def given_up(self) -> list[Job]:
+        """The jobs whose records have no outcome, or one that was not handled. They are forgotten."""
+        sent, self._sent = self._sent, {}
+        return [job for job, _error, _sent in sent.values()]
 
     @property
     def waiting(self) -> int:

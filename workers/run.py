@@ -93,7 +93,7 @@ def run(
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
         stack.callback(_finish, consumer, turn)  # also if an interrupt cuts off the end of the handlers
-        stack.callback(state.stop)
+        stack.callback(state.give_up)
         stack.callback(work.end, stop_timeout_s)
         _take_turns(consumer, turn, work, stop)
     return work.state.outcome()
@@ -164,6 +164,8 @@ class _Handlers:
         else:
             self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
         self._finished: SimpleQueue[tuple[Job, Future[TypeError | None]]] = SimpleQueue()
+        self._take = partial(self._finished.get, True)
+        self.result: tuple[Job, Future[TypeError | None]] | None = None  # taken, until it is settled
         self._futures: set[Future[TypeError | None]] = set()
 
     def __enter__(self) -> "_Handlers":
@@ -187,21 +189,25 @@ class _Handlers:
     def settle(self, timeout_s: float = 0.0) -> None:
         """Take the outcomes of handlers, waiting for the first."""
         with suppress(Empty):
-            self._settle(*self._finished.get(timeout=timeout_s) if timeout_s > 0 else self._finished.get_nowait())
             while True:
-                self._settle(*self._finished.get_nowait())
+                keep_result(self, self._take, timeout_s)  # a signal handler that raises now loses no outcome
+                self._settle()
+                timeout_s = 0.0
         self.state.tick(monotonic())
 
-    def _settle(self, job: Job, future: Future[TypeError | None]) -> None:
+    def _settle(self) -> None:
+        assert self.result is not None
+        job, future = self.result
         self._futures.discard(future)
         if future.cancelled():
             self.state.cancelled(job)
-            return
-        failure, end = _outcome(future, self._ends)
-        if end is not None:
-            self.state.broken(job, end)
         else:
-            self.state.finished(job, failure, monotonic())
+            failure, end = _outcome(future, self._ends)
+            if end is not None:
+                self.state.broken(job, end)
+            else:
+                self.state.finished(job, failure, monotonic())
+        self.result = None
 
     def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended."""
@@ -209,6 +215,9 @@ class _Handlers:
         self.state.stop()
         for future in tuple(self._futures):
             future.cancel()
+        if self.result is not None:
+            self.state.cancelled(self.result[0])
+        self.settle()  # even if `timeout_s` is 0
         while not self.state.idle and monotonic() < until:
             self.settle(WAIT_S)
         if not self.state.idle:

@@ -67,7 +67,7 @@ async def run_async(
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _TaskHooks(turn.jobs, work, stop_timeout_s)))
         stack.push_async_callback(_finish, consumer, turn)  # also if a second cancellation cuts off `end`
-        stack.callback(work.state.stop)
+        stack.callback(work.state.give_up)
         stack.push_async_callback(work.end, stop_timeout_s)
         await _take_turns(consumer, turn, work, stop)
     return work.state.outcome()
@@ -203,7 +203,7 @@ class _Tasks:
         await self._until(lambda: self.state.idle, timeout_s)
         for task in self._tasks:
             task.cancel()
-        await self._until(lambda: not self._tasks, timeout_s)
+        await self._until(lambda: not self._tasks, max(timeout_s, WAIT_S))  # a cancellation takes turns of the loop
 
     async def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
         """Wait until no handler has records of these partitions."""

@@ -1,11 +1,12 @@
 """The jobs of a run: started, held for a retry, sent to the dead-letter topic. No clock, no threads, no I/O."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
-from kohort.common import TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.workers.dead_letters import DeadLetters
 from kohort.workers.errors import HandlerFailed
@@ -60,8 +61,16 @@ class RunState:
         self.jobs.started(job)
 
     def finished(self, job: Job, error: Exception | None, now: float) -> None:
-        """A handler has returned, or has failed."""
+        """A handler has returned, or has failed. After an error here, the record is put back."""
+        try:
+            self._settle(job, error, now)
+        except BaseException:  # of the consumer, or of a signal handler
+            with suppress(KohortError):
+                self.cancelled(job)
+            raise
         self._running.pop(id(job), None)
+
+    def _settle(self, job: Job, error: Exception | None, now: float) -> None:
         if error is None:
             self.jobs.done(job)
             self.totals = self.totals._replace(done=self.totals.done + 1)
@@ -103,18 +112,18 @@ class RunState:
             raise error
 
     def cancelled(self, job: Job) -> None:
-        """A started job was cancelled before its handler ran."""
-        self._running.pop(id(job), None)
-        self.jobs.put_back(job)
+        """A started job has no outcome. It has no effect on one that has."""
+        if self._running.pop(id(job), None) is not None:
+            self.jobs.put_back(job)
 
     def tick(self, now: float) -> None:
         """Handle what is due: retries, and outcomes of dead letters."""
-        while self._held and self._held[0].at <= now:
-            due = heappop(self._held)
+        while self._held and (due := self._held[0]).at <= now:
             if due.error is None:
                 self.jobs.again(due.job)
             elif self._dead_letters is not None:
                 self._dead_letters.send(due.job, due.error)
+            heappop(self._held)  # last: an error may come before, and `stop` puts it back
         for job, error, failure in self._dead_letters.settled() if self._dead_letters is not None else ():
             if failure is None:
                 self.jobs.dead(job)
@@ -136,6 +145,12 @@ class RunState:
         for one in held:
             self.jobs.put_back(one.job)
         self.jobs.stop()
+
+    def give_up(self) -> None:
+        """Put back all records without an outcome, except those of running handlers."""
+        self.stop()
+        for job in self._dead_letters.given_up() if self._dead_letters is not None else ():
+            self.jobs.put_back(job)
 
     @property
     def running(self) -> int:

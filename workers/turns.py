@@ -11,6 +11,7 @@ from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.hooks import Offsets, RebalanceHooks
 from kohort.fastpath import RecordColumns
+from kohort.network.errors import IllegalState
 from kohort.share_consumer import ShareRecords
 from kohort.share_consumer.consumer_base import ShareConsumerBase
 from kohort.workers.keyed_jobs import KeyedJobs
@@ -89,11 +90,10 @@ class KeyedTurn:
         return {"offsets": due, "allow_rewind": True} if due else None
 
     def _give_back(self) -> None:
-        assignment = self.consumer.assignment
         self.consumer.resume(self._paused | self.jobs.full)  # an interrupt may have come behind `pause`
         # Else the next run would commit offsets behind these records.
         for partition, offset in self.jobs.unfinished().items():
-            if partition in assignment:
+            with suppress(IllegalState):  # it may be revoked meanwhile
                 self.consumer.seek(partition, offset)
 
     def _on_commit(self, offsets: dict[TopicPartition, int], _stored: object, error: Exception | None) -> None:

@@ -129,9 +129,44 @@ def test_more_than_max_held_are_released_at_once_or_stop_the_start_of_others() -
     fail(state)
 
 
-@pytest.mark.proves("W-03")
 def polled(partition: int) -> RecordColumns:
     return decode(encode([(b"k", b"v")]), topic="t", partition=partition)
+
+
+class InterruptedJobs(Jobs):
+    def dead(self, job: Job) -> None:
+        raise KeyboardInterrupt
+
+
+class Undelivered:
+    """A producer whose deliveries end when the test says so."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def send(self, *_given: object, **_settings: object) -> "Undelivered":
+        return self
+
+    def done(self) -> bool:
+        return self.over
+
+    def exception(self) -> None:
+        return None
+
+
+@pytest.mark.proves("W-06")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_record_whose_dead_letter_has_no_outcome_at_the_end_is_put_back(interrupted: bool) -> None:
+    jobs, producer = InterruptedJobs(1), Undelivered()
+    state = RunState(jobs, Retry(attempts=1), DeadLetters(producer, "dead", "g"), 10)
+    fail(state)
+    if interrupted:
+        producer.over = True
+        with pytest.raises(KeyboardInterrupt):
+            state.tick(0.0)
+    state.give_up()
+    assert jobs.calls == ["stop", "put_back"]
+    assert state.idle
 
 
 def test_held_records_of_partitions_that_are_gone_keep_no_others_from_starting() -> None:

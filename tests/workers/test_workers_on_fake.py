@@ -16,7 +16,7 @@ import pytest
 
 from kohort import AsyncConsumer, AsyncShareConsumer, Consumer, RebalanceHooks, Revoked, ShareConsumer, TopicPartition
 from kohort.fastpath import Record
-from kohort.network.errors import ConfigError, UnknownTopic
+from kohort.network.errors import ConcurrentUseError, ConfigError, IllegalState, UnknownTopic
 from kohort.protocol.apis.describe_configs import DescribeConfigsResourceResult
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Hold, OffsetState
@@ -25,6 +25,7 @@ from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.run import _Handlers
 from kohort.workers.run_state import RunState
 from kohort.workers.share_jobs import ShareJobs
+from kohort.workers.turns import KeyedTurn
 
 PATIENCE_S = 60.0
 GROUP, TOPIC, DEAD = "jobs", "work", "work.dead"
@@ -821,6 +822,81 @@ def test_a_record_for_which_no_thread_can_be_started_is_given_back(
         assert fake.share_states(GROUP, TOPIC, 0) == (0, dict.fromkeys(range(3), (OffsetState.AVAILABLE, 1)))
 
 
+@pytest.mark.proves("W-06")
+def test_a_run_without_time_for_its_end_gives_back_the_records_whose_handler_has_not_begun(fake: FakeBroker) -> None:
+    """On one thread two jobs are started. The consumer would have renewed the lock of the second."""
+    fill(fake, 3)
+    stop, goes_on = threading.Event(), threading.Event()
+
+    def handler(_record: Record) -> None:
+        stop.set()
+        goes_on.wait(PATIENCE_S)
+
+    with share(fake) as consumer:
+        run(consumer, handler, concurrency=1, stop=stop, stop_timeout_s=0)
+        _start, states = fake.share_states(GROUP, TOPIC, 0)
+        goes_on.set()
+    assert [states[offset][0] for offset in range(3)] == [OffsetState.ACQUIRED, *[OffsetState.AVAILABLE] * 2]
+
+
+@pytest.mark.proves("W-06")
+def test_a_record_whose_handler_returned_before_an_interrupt_is_given_back(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_given: object) -> None:
+        patch.undo()
+        raise KeyboardInterrupt
+
+    fill(fake, 3)
+    with share(fake) as consumer, monkeypatch.context() as patch:
+        patch.setattr(_Handlers, "_settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(consumer, lambda _record: None, concurrency=1, stop_timeout_s=3600.0)
+        states = fake.share_states(GROUP, TOPIC, 0)[1]
+        assert states[0] == (OffsetState.AVAILABLE, 1)
+        assert OffsetState.ACQUIRED not in {state for state, _count in states.values()}
+
+
+@pytest.mark.proves("W-06")
+def test_an_acknowledgement_that_fails_gives_the_record_back(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_given: object) -> None:
+        patch.undo()
+        raise ConcurrentUseError("another thread is inside")
+
+    fill(fake, 1)
+    with share(fake) as consumer, monkeypatch.context() as patch:
+        patch.setattr(consumer, "acknowledge", refused)
+        with pytest.raises(ConcurrentUseError):
+            run(consumer, lambda _record: None, concurrency=1)
+        assert fake.share_states(GROUP, TOPIC, 0) == (0, {0: (OffsetState.AVAILABLE, 1)})
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_the_next_run_has_the_records_of_a_partition_beside_one_that_goes_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The assignment may change between a look at it and a seek."""
+    sought: list[TopicPartition] = []
+    with FakeBroker(topics={TOPIC: 2}) as fake, consumer_of(fake) as consumer:
+        for partition in range(2):
+            fake.produce(TOPIC, partition, [(b"k", b"v")])
+        turn, seek, deadline = KeyedTurn(consumer, None), consumer.seek, time.monotonic() + PATIENCE_S
+        while len(turn.jobs.unfinished()) < 2 and time.monotonic() < deadline:
+            turn.result = consumer.poll(0.1)
+            turn.take_result()
+
+        def refused_once(partition: TopicPartition, offset: int) -> None:
+            sought.append(partition)
+            if len(sought) == 1:
+                raise IllegalState("not assigned")
+            seek(partition, offset)
+
+        monkeypatch.setattr(consumer, "seek", refused_once)
+        turn.last_commit()
+        assert len(sought) == 2
+        assert [(one.partition, one.offsets[0]) for one in consumer.poll(PATIENCE_S)] == [(sought[1].partition, 0)]
+
+
 @pytest.mark.proves("W-02")
 def test_the_end_of_a_pool_of_the_handlers_own_is_a_failure(fake: FakeBroker) -> None:
     fill(fake, 1)
@@ -914,6 +990,29 @@ def test_a_cancelled_run_of_tasks_commits_what_is_done(fake: FakeBroker) -> None
 
     asyncio.run(main())
     assert committed(fake) == 25
+
+
+@pytest.mark.proves("W-06")
+def test_a_run_of_tasks_without_time_for_its_end_gives_back_what_it_has_cancelled(fake: FakeBroker) -> None:
+    fill(fake, 3)
+
+    async def main() -> None:
+        started: list[int] = []
+        stop = asyncio.Event()
+
+        async def handler(record: Record) -> None:
+            started.append(record.offset)
+            if len(started) == 3:
+                stop.set()
+            await asyncio.sleep(3600)
+
+        async with AsyncShareConsumer(fake.bootstrap, group=GROUP, fetch_max_wait_ms=50) as consumer:
+            consumer.subscribe([TOPIC])
+            await run_async(consumer, handler, stop=stop, stop_timeout_s=0)
+            states = fake.share_states(GROUP, TOPIC, 0)[1]
+            assert states == dict.fromkeys(range(3), (OffsetState.AVAILABLE, 1))
+
+    asyncio.run(main())
 
 
 @pytest.mark.proves("W-05", "W-06")
