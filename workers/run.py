@@ -226,8 +226,9 @@ class _Handlers:
     def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
         """Wait until no handler has records of these partitions."""
         until = monotonic() + timeout_s
-        while self.state.running_of(partitions) and monotonic() < until:
-            self.settle(WAIT_S)
+        with self.state.failures_deferred():  # else the rest of the revocation would be left out
+            while self.state.running_of(partitions) and monotonic() < until:
+                self.settle(WAIT_S)
 
 
 class _ThreadHooks(RunHooks):

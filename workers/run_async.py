@@ -207,7 +207,8 @@ class _Tasks:
 
     async def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
         """Wait until no handler has records of these partitions."""
-        await self._until(lambda: not self.state.running_of(partitions), timeout_s)
+        with self.state.failures_deferred():  # else the rest of the revocation would be left out
+            await self._until(lambda: not self.state.running_of(partitions), timeout_s)
 
     async def _until(self, reached: Callable[[], bool], timeout_s: float) -> None:
         until = monotonic() + timeout_s

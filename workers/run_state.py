@@ -1,7 +1,7 @@
 """The jobs of a run: started, held for a retry, sent to the dead-letter topic. No clock, no threads, no I/O."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
@@ -49,7 +49,7 @@ class RunState:
         self._held: list[Held] = []
         self._serial = count()
         self._failure: HandlerFailed | None = None
-        self.stopping = False
+        self.stopping = self._deferring = False
 
     def next(self) -> Job | None:
         """The next job to start, which counts as running from `started` on; None if there is none."""
@@ -95,9 +95,18 @@ class RunState:
         try:
             self.jobs.failed(job, error)
         except HandlerFailed as failure:
-            if not self.stopping:
+            if not (self.stopping or self._deferring):
                 raise
-            self._failure = self._failure or failure  # raised once the other handlers have ended
+            self._failure = self._failure or failure
+
+    @contextmanager
+    def failures_deferred(self) -> Iterator[None]:
+        """Until the end of the block, HandlerFailed is not raised. The next `tick` raises it."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
 
     def outcome(self) -> RunTotals:
         """The totals of a run that has ended. Raises HandlerFailed if a last attempt failed while it ended."""
@@ -117,7 +126,9 @@ class RunState:
             self.jobs.put_back(job)
 
     def tick(self, now: float) -> None:
-        """Handle what is due: retries, and outcomes of dead letters."""
+        """Handle what is due: retries, outcomes of dead letters, and a failure that was deferred."""
+        if self._failure is not None and not (self.stopping or self._deferring):
+            raise self._failure
         while self._held and (due := self._held[0]).at <= now:
             if due.error is None:
                 self.jobs.again(due.job)

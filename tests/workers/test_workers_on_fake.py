@@ -667,6 +667,47 @@ def test_revoked_partitions_are_finished_and_committed_before_they_go() -> None:
 
 
 @pytest.mark.proves("W-05")
+def test_a_failure_during_a_revocation_leaves_out_no_hook_and_no_commit(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revoked: list[frozenset[TopicPartition]] = []
+    begun, revoking, stop = threading.Barrier(3), threading.Event(), threading.Event()
+    close = KeyedJobs.close
+
+    class Hooks(RebalanceHooks):
+        def on_revoked(self, event: Revoked) -> None:
+            revoked.append(event.partitions)
+
+    def closed(jobs: KeyedJobs, partitions: frozenset[TopicPartition]) -> None:
+        close(jobs, partitions)
+        revoking.set()
+
+    def handler(record: Record) -> None:
+        begun.wait(PATIENCE_S)
+        revoking.wait(PATIENCE_S)
+        if record.offset == 1:
+            raise ValueError("bad")
+
+    def other() -> None:
+        begun.wait(PATIENCE_S)
+        with consumer_of(fake) as consumer:
+            while not stop.is_set():
+                consumer.poll(0.05)
+
+    fill(fake, 2)
+    monkeypatch.setattr(KeyedJobs, "close", closed)
+    second = threading.Thread(target=other)
+    second.start()
+    with consumer_of(fake, Hooks(), heartbeat_interval_ms=50) as consumer:
+        with pytest.raises(HandlerFailed, match="bad"):
+            run(consumer, handler, concurrency=2, retry=Retry(attempts=1))
+        assert revoked == [{P0}]
+        assert committed(fake) == 1
+        stop.set()
+    second.join()
+
+
+@pytest.mark.proves("W-05")
 @pytest.mark.parametrize("shrinks", [False, True])
 def test_records_below_the_committed_offset_are_committed_anew(fake: FakeBroker, shrinks: bool) -> None:
     """A caller has sought back to replay the log, or the log has lost its end."""
