@@ -50,7 +50,7 @@ class GroupStreamReader(StreamBase):
     def prepareForTriggerAvailableNow(self) -> None:
         consumer, options = self._consumer(), self._options
         topics = [one for one in options.topics if not options.skip_lost or self._is_there(one)]
-        self._target = consumer.end_offsets(places_of(consumer, topics, (), options.pattern))
+        self._target = self._of_existing(consumer.end_offsets, places_of(consumer, topics, (), options.pattern))
 
     def latestOffset(self, start: LoggedBatch | None = None, limit: Any = None) -> LoggedBatch:
         assert start is not None

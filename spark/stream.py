@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from kohort.common import TopicPartition
 from kohort.common.log_context import logger
-from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
+from kohort.coordinator_client import Consumer, OperationTimeout, TopicRecreated, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
@@ -152,7 +152,7 @@ class StreamReader(StreamBase):
         return logged(self._reached)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._consumer().end_offsets(self._places({}))
+        self._target = self._of_existing(self._consumer().end_offsets, self._places({}))
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
         if self._unnamed and not self._began:
@@ -216,8 +216,9 @@ class StreamReader(StreamBase):
         wait_s = COMMIT_S if self._target is None else None
         try:
             self._consumer().commit(there, timeout_s=wait_s, allow_rewind=True)
-        except OperationTimeout as error:
-            # Spark's log has the position. A missing commit only makes the group's lag too large for a while.
+        except (OperationTimeout, TopicRecreated, UnknownTopic) as error:
+            # Spark's log has the position. A missing commit only makes the group's lag too large for a while. The next
+            # trigger finds out that a topic was deleted.
             log.warning("the stream's offsets are not committed yet: %s", error)
         else:
             self._committed = there

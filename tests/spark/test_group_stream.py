@@ -610,7 +610,8 @@ def test_a_member_stays_though_a_topic_that_may_be_lost_is_deleted(group: str, m
 
 
 @pytest.mark.proves("B-39")
-def test_a_topic_that_goes_while_its_end_is_requested(group: str) -> None:
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_topic_that_goes_while_its_end_is_requested(group: str, available_now: bool) -> None:
     with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
         there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "2000", "group": group}
         given = there | {"subscribe": "goes,stays", "startingOffsets": "earliest", "failOnDataLoss": "false"}
@@ -625,6 +626,8 @@ def test_a_topic_that_goes_while_its_end_is_requested(group: str) -> None:
             for topic in ("goes", "stays"):
                 fake.produce(topic, 0, [(None, b"value")] * 3)
             control = fake.control("ListOffsets", goes)
+            if available_now:
+                one.stream.prepareForTriggerAvailableNow()
             assert one.plan()["ranges"] == {"stays": {"0": [0, 3]}}
         finally:
             one.stream.stop()

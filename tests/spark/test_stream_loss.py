@@ -202,6 +202,11 @@ def test_a_topic_that_goes_while_its_offsets_are_requested_does_not_end_a_tolera
     end = stream.latestOffset(left)
     goes_at(1)
     assert [one for task in stream.partitions(left, end) for one in task.value if len(one)] == []
+    fake.create_topic("goes")
+    run = reader(failOnDataLoss="false")
+    goes_at(1)
+    run.prepareForTriggerAvailableNow()
+    assert run.latestOffset(left) == left
 
 
 @pytest.mark.proves("B-39")
@@ -354,6 +359,29 @@ def test_a_coordinator_that_is_away_does_not_end_a_stream_whose_group_it_is(
     away.remove()
     assert stream.latestOffset(after) == after
     assert {place.topic: stored.offset for place, stored in fake.group("g").offsets.items()} == {"goes": 1, "stays": 2}
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_a_stream(
+    fake: FakeBroker, reader: Make, caplog: pytest.LogCaptureFixture, again: bool
+) -> None:
+    def comes_back(_call: object) -> None:
+        control.remove()
+        fake.create_topic("goes")
+
+    stream = reader(**{"kafka.group.id": "g"}, failOnDataLoss="false")
+    before = stream.latestOffset(stream.initialOffset())
+    fake.produce("goes", 0, [(None, b"value")])
+    end = stream.latestOffset(before)
+    fake.delete_topic("goes")
+    if again:
+        control = fake.control("Metadata", comes_back)
+    stream.commit(end)
+    assert "the stream's offsets are not committed yet" in caplog.text
+    left = {"stays": {"0": 1}}
+    assert stream.latestOffset(end) == left
+    assert {place.topic: stored.offset for place, stored in fake.group("g").offsets.items()} == {"stays": 1}
 
 
 @pytest.mark.proves("B-27")
