@@ -2,6 +2,8 @@
 
 from kohort.common import KohortError
 
+TAPE_REFUSED = "a tape has one client, and a job of Spark has several"
+
 
 class PlanError(KohortError):
     """A plan is not possible: an unknown topic, a start behind its stop, contradicting arguments.

@@ -6,8 +6,9 @@ Spark's own Kafka source passes `kafka.` options to a Java client. Jobs that mov
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from kohort.spark.errors import OptionError
+from kohort.spark.errors import TAPE_REFUSED, OptionError
 
 _LOGIN = re.compile(
     r"^\s*(?P<module>[\w.]+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*?);?\s*$", re.DOTALL
@@ -51,6 +52,24 @@ _MEANINGLESS = frozenset(
 )
 
 
+def by_lower_name(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options by their names in lower case. Numbers of Kafka's settings become text, as by `DataFrameWriter.option`.
+
+    Raises OptionError for any other value that is no string.
+    """
+    found = {}
+    for name, value in options.items():
+        lower = str(name).lower()
+        is_kafkas = lower.startswith("kafka.")
+        if is_kafkas and isinstance(value, int | float):
+            value = str(value).lower()
+        if not isinstance(value, str):
+            shown = type(value).__name__ if is_kafkas else repr(value)  # it may be a password
+            raise OptionError(f"{name} must be a string, not {shown}", option=name)
+        found[lower] = value
+    return found
+
+
 def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
     """The settings in the `kafka.` options of a reader or writer. Raises OptionError without brokers, or for a tape."""
     if "kafka.bootstrap.servers" not in options:
@@ -60,9 +79,7 @@ def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
             option="kafka.bootstrap.servers",
         )
     if "kafka.kohort.tape" in options:
-        raise OptionError(
-            "a tape has one client, and a job of Spark has several", hint="omit it", option="kafka.kohort.tape"
-        )
+        raise OptionError(TAPE_REFUSED, hint="omit it", option="kafka.kohort.tape")
     return in_our_words({name.removeprefix("kafka."): v for name, v in options.items() if name.startswith("kafka.")})
 
 

@@ -18,7 +18,7 @@ from kohort.common.foreign_text import parsed_json
 from kohort.coordinator_client import SETTINGS, ConsumerConfig
 from kohort.spark.errors import OptionError
 from kohort.spark.java_patterns import read_differently
-from kohort.spark.java_settings import kafka_settings
+from kohort.spark.java_settings import by_lower_name, kafka_settings
 from kohort.spark.plan import EPOCH, PATTERN_ERRORS, Bound, Late, Loss, Point
 
 # Options of batches and streams, of batches only, and of streams only.
@@ -117,7 +117,7 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool) -> "SourceOptions":
         """Check options. Raises OptionError, or ConfigError for Kafka's own settings."""
-        given = {name.lower(): value for name, value in options.items()}
+        given = by_lower_name(options)
         first: Point = "latest" if streaming else "earliest"
         _refuse_unknown(given, streaming)
         _as_member(given)

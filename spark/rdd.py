@@ -11,7 +11,7 @@ from kohort.common.foreign_text import exception_text
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer, ConsumerConfig
 from kohort.fastpath import Record, RecordColumns
-from kohort.spark.errors import DecoderFailed, PlanError
+from kohort.spark.errors import TAPE_REFUSED, DecoderFailed, PlanError
 from kohort.spark.plan import ReadPlan
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
@@ -60,7 +60,7 @@ def kafka_rdd(
     if strange := [one for one in planned if not isinstance(one, OffsetRange)]:
         raise PlanError(f"ranges has {strange[0]!r}, which is no OffsetRange", hint="pass the ranges of plan(...)")
     if ConsumerConfig.of(**connect).tape is not None:
-        raise PlanError("a tape has one client, and a job of Spark has several", hint="omit tape")
+        raise PlanError(TAPE_REFUSED, hint="omit tape")
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
     return KafkaRDD(context, planned, read)
 

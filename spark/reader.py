@@ -75,7 +75,7 @@ def _follow(
         try:
             slices = consumer.poll(POLL_TIMEOUT_S)
             silent = not slices and time.monotonic() - progress_at > CHECK_AFTER_S
-            ends = _ending_early(consumer, left, wanted) if silent else {}
+            ends = _ending_early(consumer, left, wanted, skip_lost=skip_lost) if silent else {}
         except (OffsetOutOfRange, TopicRecreated, Truncation, UnknownTopic) as error:
             meant = _meant(error, left)  # empty if the error is about a finished range
             if meant and not skip_lost:
@@ -149,15 +149,26 @@ def _next_there(consumer: "Consumer", wanted: OffsetRange, position: int, error:
 
 
 def _ending_early(
-    consumer: "Consumer", left: Mapping[TopicPartition, int], wanted: Mapping[TopicPartition, OffsetRange]
+    consumer: "Consumer",
+    left: Mapping[TopicPartition, int],
+    wanted: Mapping[TopicPartition, OffsetRange],
+    *,
+    skip_lost: bool,
 ) -> dict[TopicPartition, int]:
-    """The log ends of partitions that end before their ranges. Raises OperationTimeout if no broker responds."""
+    """The log ends of partitions that end before their ranges.
+
+    Raises UnknownTopic for a deleted topic, and OperationTimeout if no broker responds.
+    """
     try:
+        # The look-up of ends waits for an unknown topic until its time-out. With `skip_lost` that wait is safer. The
+        # broker may only be late to learn of the topic, and its records would be skipped. A failed task is repeated.
+        for topic in () if skip_lost else {place.topic for place in left}:
+            consumer.partitions_for(topic, fresh=True)
         return {place: end for place, end in consumer.end_offsets(left).items() if end < wanted[place].stop}
     except OperationTimeout as error:
         one = wanted[next(iter(left))]
         raise OperationTimeout(
-            "no response to ListOffsets while a range is read",
+            "no response to Metadata or ListOffsets requests while a range is read",
             hint="run the task again; it reads the same records",
             **asdict(one),
         ) from error

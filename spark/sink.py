@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType, YearMonthIntervalType
 
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
-from kohort.spark.java_settings import kafka_settings
+from kohort.spark.java_settings import by_lower_name, kafka_settings
 from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
@@ -71,17 +71,14 @@ class SinkOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":
         """Check options. Raises OptionError, or ConfigError for Kafka's own settings."""
-        given = {name.lower(): value for name, value in options.items()}
+        given = by_lower_name(options)
         for name in given:
             _refuse(name)
         properties = {"client.id": "kohort-spark", **kafka_settings(given)}
         ProducerConfig.from_kafka(properties)
-        topic = None
-        if "topic" in given:
-            if not isinstance(given["topic"], str):
-                raise OptionError(f"topic must be a string, not {given['topic']!r}", option="topic")
-            if not (topic := given["topic"].strip()):
-                raise OptionError("no topic is named", option="topic")
+        topic = given["topic"].strip() if "topic" in given else None
+        if topic == "":
+            raise OptionError("no topic is named", option="topic")
         transactions = (given[TRANSACTIONS], int(given[BATCH])) if TRANSACTIONS in given else None
         return cls(topic, properties, transactions)
 

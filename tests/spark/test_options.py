@@ -121,6 +121,7 @@ def test_assign_names_partitions() -> None:
         ({"endingOffsetsByTimestamp": f'{{"a":{{"0":{2**63 - 1}}}}}'}, "is not a time in milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "must be error or latest"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
+        ({"failOnDataLoss": True}, "failOnDataLoss must be a string, not True .option=failOnDataLoss"),
         ({"minPartitions": "0"}, "must be a whole number above 0"),
         ({"minPartitions": "many"}, "must be a whole number above 0"),
         ({"minPartitions": "1" * 5000}, "must be a whole number above 0"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client import OperationTimeout
+from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange, consumer_pool
 from kohort.spark import reader as reading
 from kohort.spark.partition_reader import NUMBERS_BYTES, as_spark, pieces
@@ -161,6 +162,16 @@ def test_a_topic_that_is_gone_is_a_loss_and_may_be_skipped(fake: FakeBroker, rea
     with pytest.raises(DataLossError, match="no such topic"):
         read(*gone, OffsetRange("t", 0, 3, 6), skip_lost=False)
     assert read(*gone, OffsetRange("t", 0, 3, 6)) == [("t", 0, offset) for offset in range(3, 6)]
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_is_gone_ends_a_task_before_the_time_out_of_its_offsets(
+    fake: FakeBroker, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_lookups, "UNKNOWN_TOPIC_GRACE_S", 0.2)
+    with pytest.raises(DataLossError, match="no such topic"):
+        read(OffsetRange("gone", 0, 0, 5), skip_lost=False, default_api_timeout_ms=100_000)
+    assert not fake.calls_of("ListOffsets")
 
 
 def test_columns_are_cut_by_their_bytes_in_arrow(fake: FakeBroker) -> None:

@@ -63,6 +63,9 @@ def written(broker: SelectedBroker) -> Callable[..., list[Record]]:
         ({"topic": " "}, "no topic is named"),
         ({"topic": 5}, "topic must be a string, not 5"),
         ({"topic": None}, "topic must be a string, not None"),
+        ({5: "t"}, "unknown option '5'"),
+        ({"topic": "t", "Kafka.sasl.password": b"secret"}, "Kafka.sasl.password must be a string, not bytes"),
+        ({"topic": "t", "kafka.sasl.jaas.config": 4}, "the JAAS line is not supported"),
         ({"topic": "t", "kafka.kohort.tape": "tape"}, "a tape has one client, .*option=kafka.kohort.tape"),
     ],
 )
@@ -82,7 +85,9 @@ def test_blanks_around_a_topic_are_none_of_its_name() -> None:
 
 
 def test_kafkas_own_names_are_the_producers() -> None:
-    assert SinkOptions.of(LEAST | {"kafka.linger.ms": "5", "topic": "t"}).properties["linger.ms"] == "5"
+    numbers: tuple[Any, ...] = ("5", 5)
+    for given in numbers:
+        assert SinkOptions.of(LEAST | {"kafka.linger.ms": given, "topic": "t"}).properties["linger.ms"] == "5"
     with pytest.raises(ConfigError, match=r"linger\.ms"):
         SinkOptions.of(LEAST | {"kafka.linger.mss": "5"})
     with pytest.raises(OptionError, match="no broker is named"):
