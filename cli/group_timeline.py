@@ -25,7 +25,7 @@ from kohort.common import TopicPartition
 from kohort.common.counted import counted
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
-from kohort.coordinator_client.group.states import MemberState, RebalancePhase, RebalanceRecord
+from kohort.coordinator_client.group.states import MemberState, RebalanceRecord
 from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name
@@ -164,13 +164,9 @@ def _bar(each: RebalanceRecord, now: float, longest_s: float) -> Text:
     bar = Text("      ")
     for one in each.phases:
         cells = max(round(BAR_CELLS * one.lasted_s(now) / longest_s), 1) if longest_s else 1
-        bar.append(one.state.name[0] * cells, style=f"black on {_colour(one)}")
+        bar.append(one.state.name[0] * cells, style=f"black on {COLOURS.get(one.state, 'white')}")
     reported = (f"{one.state.name.lower()} {one.lasted_s(now):.3f} s" for one in each.phases)
     return bar.append("  " + ", ".join(reported), style="dim")
-
-
-def _colour(phase: RebalancePhase) -> str:
-    return COLOURS.get(phase.state, "white")
 
 
 def _details(each: RebalanceRecord) -> Iterable[tuple[str, str]]:

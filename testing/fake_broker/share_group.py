@@ -67,10 +67,7 @@ class ShareGroup:
             takers = sorted(one.member_id for one in self.members.values() if name in one.topics)
             places = [Place(topic.topic_id, number) for number in range(topic.partitions)]
             for at in range(max(len(takers), len(places)) if takers and places else 0):
-                self._give(takers, places[at % len(places)], at)
-
-    def _give(self, takers: list[str], place: Place, at: int) -> None:
-        self.target[takers[at % len(takers)]] |= {place}
+                self.target[takers[at % len(takers)]] |= {places[at % len(places)]}
 
 
 class ShareGroupSnapshot(NamedTuple):
