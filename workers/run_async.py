@@ -200,9 +200,11 @@ class _Tasks:
     async def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended. The others are cancelled."""
         self.state.stop()
-        await self._until(lambda: self.state.idle, timeout_s)
-        for task in self._tasks:
-            task.cancel()
+        try:
+            await self._until(lambda: self.state.idle, timeout_s)
+        finally:  # also if a cancellation cuts the wait off
+            for task in self._tasks:
+                task.cancel()
         await self._until(lambda: not self._tasks, max(timeout_s, WAIT_S))  # a cancellation takes turns of the loop
 
     async def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:

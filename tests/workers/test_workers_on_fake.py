@@ -23,6 +23,7 @@ from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
 from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.run import _Handlers
+from kohort.workers.run_plan import WAIT_S
 from kohort.workers.run_state import RunState
 from kohort.workers.share_jobs import ShareJobs
 from kohort.workers.turns import KeyedTurn
@@ -1082,6 +1083,36 @@ def test_the_next_run_of_tasks_has_the_records_of_one_that_was_cancelled_twice(f
     asyncio.run(main())
     assert started == [0, *range(9)]
     assert committed(fake) == 9
+
+
+@pytest.mark.proves("W-06")
+def test_no_handler_runs_behind_a_run_whose_end_was_cancelled(fake: FakeBroker) -> None:
+    fill(fake, 1)
+
+    async def main() -> None:
+        begun, stop = asyncio.Event(), asyncio.Event()
+        ended: list[bool] = []
+
+        async def handler(_record: Record) -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append(True)
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            task = asyncio.ensure_future(run_async(consumer, handler, stop=stop, stop_timeout_s=3600.0))
+            await begun.wait()
+            stop.set()
+            await asyncio.sleep(2 * WAIT_S)  # the run waits for the handler
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended == [True]
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert committed(fake) == 0
 
 
 @pytest.mark.proves("W-05", "W-06")
