@@ -123,9 +123,9 @@ class AsyncConsumer(ConsumerBase):
                 visit.leave()
 
     def _enter(self) -> Visit:
-        """Enter a poll. Raises CallbackError in a hook, and ConcurrentUseError while a hook of another task runs."""
+        """Enter a call. Raises CallbackError in a hook, and ConcurrentUseError while a hook of another task runs."""
         try:
-            return self._session.acquire(in_hooks=False)
+            return super()._enter()
         except CallbackError:
             if self._hook_runs_in is asyncio.current_task():
                 raise
@@ -240,7 +240,7 @@ class AsyncConsumer(ConsumerBase):
         self._check_loop()
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
-        with self._session.acquire(in_hooks=False):
+        with self._enter():
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
             await self._run_until(lambda core: core.out, patience_s)

@@ -62,7 +62,7 @@ class Consumer(ConsumerBase):
 
         `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
         """
-        with self._session.acquire(in_hooks=False):
+        with self._enter():
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
             self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)

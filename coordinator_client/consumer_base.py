@@ -17,6 +17,7 @@ from kohort.coordinator_client.offsets.describe_group import GroupMemberDescript
 from kohort.coordinator_client.offsets.fenced_commit_queue import LedgerEntry
 from kohort.coordinator_client.poll_loop import PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
+from kohort.network._guard import Visit
 from kohort.network.arguments import (
     callback_given,
     each_partition,
@@ -121,7 +122,7 @@ class ConsumerBase:
             assert pattern is not None
             text = pattern_given(pattern)
             subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
-        with self._session.acquire(in_hooks=False):
+        with self._enter():
             self._session.call(lambda core: core.subscribe(subscription))
             self._session.hooks = hooks or RebalanceHooks()  # now: what is refused leaves the earlier ones in place
 
@@ -129,7 +130,7 @@ class ConsumerBase:
         """Replace the hooks of the subscription, and return the former ones. Raises TypeError for hooks that cannot be
         called."""
         hooks_given(hooks, awaits=self._awaits)
-        with self._session.acquire(in_hooks=False):
+        with self._enter():
             former, self._session.hooks = self._session.hooks, hooks
         return former
 
@@ -151,7 +152,7 @@ class ConsumerBase:
         given = partitions if isinstance(partitions, Mapping) else {}
         starts = {partition_given(one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
-        with self._session.acquire(in_hooks=False):
+        with self._enter():
             self._save_by_hand()
             self._session.call(lambda core: core.assign(wanted, starts, ends))
 
@@ -312,6 +313,10 @@ class ConsumerBase:
         return self._session.read(lambda core: tuple(core.commits.queue.ledger))
 
     # --- inner
+
+    def _enter(self) -> Visit:
+        """Enter a call. Raises CallbackError in a hook."""
+        return self._session.acquire(in_hooks=False)
 
     def _save_by_hand(self) -> None:
         self._session.call(lambda core: core.before_leave(self._deadline(None)))

@@ -264,7 +264,7 @@ def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
     run(main)
 
 
-def test_a_poll_while_a_hook_of_another_task_runs_is_a_concurrent_use() -> None:
+def test_a_call_while_a_hook_of_another_task_runs_is_a_concurrent_use() -> None:
     async def main() -> None:
         with FakeBroker(topics={"topic": 1}) as fake:
             async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
@@ -274,6 +274,13 @@ def test_a_poll_while_a_hook_of_another_task_runs_is_a_concurrent_use() -> None:
                 for call in (consumer.poll(), anext(aiter(consumer))):
                     with pytest.raises(ConcurrentUseError, match="another task is polling"):
                         await call
+                for change in (
+                    lambda: consumer.subscribe(["other"]),
+                    lambda: consumer.assign([FIRST]),
+                    lambda: consumer.replace_hooks(RebalanceHooks()),
+                ):
+                    with pytest.raises(ConcurrentUseError, match="another task is polling"):
+                        change()
                 hooks.may_end.set()
                 assert await polling == []
 
