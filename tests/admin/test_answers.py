@@ -135,6 +135,15 @@ def test_a_topic_whose_settings_are_not_known_is_not_described_as_one_without_an
         assert raised.value.place["topic"] == "topic"
 
 
+def test_an_empty_name_of_a_topic_is_refused_before_a_request() -> None:
+    with FakeBroker() as fake, Admin(fake.bootstrap) as admin:
+        with pytest.raises(ValueError, match="topics is empty"):
+            admin.delete_topics("a", "")
+        with pytest.raises(ValueError, match="topics is empty"):
+            admin.delete_share_offsets("group", "")
+        assert not fake.calls_of("DeleteTopics")
+
+
 def test_no_names_of_settings_have_no_settings() -> None:
     node = BrokerDescription(1, "localhost", 9092, None)
     with Admin("localhost:1") as admin:  # nothing is requested: a broker would return all settings

@@ -102,6 +102,7 @@ def test_many_tasks_wait_for_deliveries_and_for_room(fake: FakeBroker) -> None:
                     assert (await delivery).offset >= 0
 
             await asyncio.gather(*(one(number) for number in range(50)))
+            assert not producer._updates._awaited
 
     run(program)
     assert len(set(values(fake))) == 500

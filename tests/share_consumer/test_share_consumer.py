@@ -750,6 +750,24 @@ def test_an_error_of_a_topic_that_was_not_requested_is_ignored(fake: FakeBroker)
         assert offsets(next_batch(consumer)) == list(range(10))
 
 
+def test_an_error_of_a_partition_is_raised_again_once_the_partition_has_been_fetched(fake: FakeBroker) -> None:
+    def refuse(response: ShareFetchResponse) -> ShareFetchResponse:
+        (topic,) = response.responses
+        (partition,) = topic.partitions
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused = partition._replace(error_code=code, records=b"", acquired_records=())
+        return response._replace(responses=(topic._replace(partitions=(refused,)),))
+
+    with member(fake, retry_backoff_ms=1, retry_backoff_max_ms=1) as consumer:
+        for _ in range(2):
+            fake.control("ShareFetch", lambda _call: Alter(refuse), times=1)
+            with pytest.raises(AuthorizationFailed):
+                until(lambda: consumer.poll(0.1) is None)  # the first polls return records that were fetched before
+            fake.expire_share_locks(GROUP)
+            fake.produce(TOPIC, 0, [(None, b"one")])
+            until(lambda: bool(consumer.poll(0.1)))
+
+
 def test_arrow_has_the_delivery_count(fake: FakeBroker) -> None:
     with member(fake) as consumer:
         table = next_batch(consumer).to_arrow()

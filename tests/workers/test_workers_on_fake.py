@@ -391,6 +391,8 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
         for given in no_types:
             with pytest.raises(TypeError):
                 run(consumer, print, retry=Retry(**given), stop=stopped)
+        least = Retry(attempts=1, delay_s=0.0, factor=0.0, max_delay_s=0.0)
+        assert run(consumer, print, retry=least, concurrency=1, max_held=1, stop=stopped).done == 0
         fake.control("DescribeConfigs", own_dead_letters)
         with pytest.raises(ConfigError, match=r"dlq\.work"):
             run(consumer, print, dead_letter=DEAD)
