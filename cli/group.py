@@ -51,7 +51,6 @@ ROWS_SHOWN = 40
 LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
 Row = PartitionLag | SharePartitionOffset
 Rows = Sequence[Row]
-NARROW = 40  # columns of a narrow terminal, in which the line below a table of short names fits
 WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00 (UTC), or P1D for a day ago"
 
 
@@ -92,11 +91,10 @@ def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) 
         print(json.dumps(_described(found, behind)))
         return
     epoch = f", epoch {found.epoch}" if found.epoch is not None else ""
-    waiting = sum(lag or 0 for lag in behind.values())
     say(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
     known = "started" if found.type == SHARE else "committed"
     count = sum(_from(one) is not None for one in rows)
-    say(f"{known} in {counted(count, 'partition')}, where {_waiting(waiting)}")
+    say(f"{known} in {counted(count, 'partition')}, where {_waiting(rows)}{_unknown(rows)}")
     if not found.members:
         say("no members")
         return
@@ -388,11 +386,10 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     if sort is Sort.LAG:
         rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
     shown = rows[: max(1, most)]
-    waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
-    caption = f"{_waiting(waiting)} in {counted(len(rows), 'partition')}{more}"
+    caption = f"{_waiting(rows)} in {counted(len(rows), 'partition')}{_unknown(rows)}{more}"
     table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
-    table.min_width = min(len(caption), NARROW)
+    table.min_width = min(len(caption), console().width)
     whole: OverflowMethod = "fold" if before is None else "ellipsis"  # --watch counts a line for each row
     is_share = bool(rows) and isinstance(rows[0], SharePartitionOffset)
     heads = ("partition", "start", "lag") if is_share else ("partition", "committed", "end", "lag")
@@ -407,8 +404,14 @@ def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[To
     return table
 
 
-def _waiting(count: int) -> str:
+def _waiting(rows: Rows) -> str:
+    count = sum(one.lag or 0 for one in rows)
     return f"{count} record waits" if count == 1 else f"{count} records wait"
+
+
+def _unknown(rows: Rows) -> str:
+    count = sum(one.lag is None for one in rows)
+    return f", {count} of unknown lag" if count else ""
 
 
 def _number(value: int | None) -> str:

@@ -12,8 +12,10 @@ from kohort.admin import GroupMissing, GroupNotEmpty
 from kohort.cli.main import main
 from kohort.common import TopicPartition
 from kohort.network.errors import ConfigError
+from kohort.protocol.apis.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter
 
 PATIENCE_S = 60.0
 P0 = TopicPartition("work", 0)
@@ -74,8 +76,25 @@ def test_a_share_group_is_listed_and_described_with_its_lag(fake: FakeBroker, ru
     lags = run("group", "lag", "jobs", "--json")
     assert lags["lag"] == sum(one["lag"] for one in lags["partitions"])
     assert lags["lag"] in (0, 5)
+    assert "unknown" not in run("group", "lag", "jobs")
     heads = run("group", "lag", "jobs").splitlines()[1]
     assert [word for word in heads.split() if word.isalpha()] == ["partition", "start", "lag"]
+
+
+def test_an_unknown_lag_of_a_share_partition_is_counted_apart(fake: FakeBroker, run: Run) -> None:
+    def unknown(response: DescribeShareGroupOffsetsResponse) -> DescribeShareGroupOffsetsResponse:
+        (group,) = response.groups
+        (topic,) = group.topics
+        first, second = topic.partitions
+        parts = (first._replace(lag=-1), second._replace(lag=4))
+        return response._replace(groups=(group._replace(topics=(topic._replace(partitions=parts),)),))
+
+    worked(fake, 1)
+    fake.control("DescribeShareGroupOffsets", lambda _call: Alter(unknown))
+    assert "4 records wait in 2 partitions, 1 of unknown lag" in run("group", "lag", "jobs")
+    assert "where 4 records wait, 1 of unknown lag" in run("group", "describe", "jobs")
+    found = run("group", "lag", "jobs", "--json")
+    assert (found["lag"], [one["lag"] for one in found["partitions"]]) == (4, [None, 4])
 
 
 def test_offsets_of_an_empty_share_group_are_reset_and_exported(fake: FakeBroker, run: Run) -> None:
