@@ -15,7 +15,7 @@ from kohort.producer.transaction_states import TxnState
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
+from kohort.testing.fake_broker import Alter, Answer, Delay, Drop, Hold
 from tests.coordinator_client.consumer_helpers import wait_until
 from tests.producer.test_producer_interrupts import read as read_places
 
@@ -113,14 +113,21 @@ def test_a_commit_that_another_caller_follows_with_a_transaction_has_its_outcome
 def test_a_failed_commit_is_no_success_once_another_caller_has_aborted_it(
     is_closed: bool, fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.control("Produce", lambda _call: Alter(refused), times=1)
+    held = Hold()
+
+    def refuse() -> None:
+        """Have the record sent again. A failure before the call waits would be no outcome of the call."""
+        assert held.reached.wait(60)
+        fake.disconnect()
+
+    fake.control("Produce", lambda call: Alter(refused) if call.number else held, times=2)
     producer = Producer(fake.bootstrap, **{**HASTY, "max_block_ms": 20_000})
     producer.begin()
     producer.send("topic", b"lost")
     core = producer._driver.core
     if is_closed:
         producer._driver.execute(lambda _core: core.transactions.commit())
-    then(producer, monkeypatch, producer.abort)
+    then(producer, monkeypatch, producer.abort, at_wait=refuse)
     with pytest.raises(TransactionAborted, match="the transaction has failed") as raised:
         (producer.close if is_closed else producer.commit)()
     assert isinstance(raised.value.__cause__, BrokerError)
@@ -164,11 +171,19 @@ def refused(response: Any) -> Any:
     )
 
 
-def then(producer: Producer, monkeypatch: pytest.MonkeyPatch, call: Callable[[], None]) -> None:
-    """Make `call` as another thread would, after the next wait is over and before its caller goes on."""
+def then(
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[], None],
+    *,
+    at_wait: Callable[[], object] = lambda: None,
+) -> None:
+    """Make `call` as another thread would, after the next wait is over and before its caller goes on. `at_wait` is
+    called as the wait begins."""
     settled = producer._settled
 
     def wait(reached: Callable[[], bool], timeout_s: float) -> None:
+        at_wait()
         settled(reached, timeout_s)
         monkeypatch.undo()
         call()
