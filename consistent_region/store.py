@@ -156,6 +156,7 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
+
 REOPENED_AFTER_S: Final = 0.005
 
 _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (

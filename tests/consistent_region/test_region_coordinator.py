@@ -734,7 +734,7 @@ def test_a_child_that_is_forked_beside_a_transaction_finds_its_store_free(tmp_pa
     def transaction() -> None:
         with store.transaction():
             inside.set()
-            time.sleep(0.2)
+            time.sleep(0.2)  # the fork comes meanwhile, and waits
 
     beside = threading.Thread(target=transaction)
     beside.start()

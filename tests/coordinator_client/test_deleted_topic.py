@@ -216,7 +216,12 @@ T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 def refuse(fake: FakeBroker, code: int, name: str) -> Callable[[Call], Alter | None]:
     """A control for OffsetCommit: partitions of this topic are refused."""
     ids = {topic_id_of(fake, name)}
-    return lambda call: refuse_commits(code, ids) if ids & {topic.topic_id for topic in call.request.topics} else None  # type: ignore[attr-defined]
+
+    def refused(call: Call) -> Alter | None:
+        assert isinstance(call.request, OffsetCommitRequest)
+        return refuse_commits(code, ids) if ids & {topic.topic_id for topic in call.request.topics} else None
+
+    return refused
 
 
 def topic_id_of(fake: FakeBroker, name: str) -> UUID:

@@ -18,6 +18,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Call, Close, Delay, Drop
 from kohort.testing.fake_broker.interventions import Action
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, read
+from tests.support.random_calls import call_at_random
 
 SEEDS = 9
 CALLS = 60
@@ -185,8 +186,7 @@ def test_the_log_has_what_the_model_has_whatever_the_brokers_do(seed: int) -> No
             **settings,
         ) as producer:
             model = ModelledProducer(fake, producer, partitions, chance, transactional=transactional)
-            for call in chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=CALLS):
-                getattr(model, call)()
+            call_at_random(model, WEIGHTS, CALLS, chance)
             model.end()
         for control in controls:
             control.remove()

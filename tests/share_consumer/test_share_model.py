@@ -18,6 +18,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Call, Close, Delay
 from kohort.testing.fake_broker.interventions import Action
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.support.random_calls import call_at_random
 
 SEEDS = 16
 CALLS = 60
@@ -173,8 +174,7 @@ def test_each_record_is_settled_once_whatever_the_members_do(seed: int) -> None:
         group = ModelledShareGroup(fake, partitions, nodes, chance, faulty=faulty)
         try:
             group.join()
-            for call in chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=CALLS):
-                getattr(group, call)()
+            call_at_random(group, WEIGHTS, CALLS, chance)
             group.drain()
         finally:
             for member in group.members:

@@ -22,6 +22,7 @@ from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Call, Close, Delay
 from kohort.testing.fake_broker.interventions import Action
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.support.random_calls import call_at_random
 
 SEEDS = 8
 CALLS = 50
@@ -172,8 +173,7 @@ def test_each_record_has_one_result_whatever_the_members_do(seed: int) -> None:
         group = ModelledGroup(fake, partitions, chance)
         try:
             group.join()
-            for call in chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=CALLS):
-                getattr(group, call)()
+            call_at_random(group, WEIGHTS, CALLS, chance)
             group.drain()
         finally:
             with contextlib.suppress(KohortError):

@@ -16,6 +16,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Lost, RebalanceInProgress, Revoked
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.support.random_calls import call_at_random
 
 SEEDS = 24
 CALLS = 40
@@ -167,8 +168,7 @@ def test_each_record_is_returned_once_whatever_the_members_do(seed: int) -> None
         group = ModelledGroup(fake, topics, chance)
         try:
             group.join()
-            for call in chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=CALLS):
-                getattr(group, call)()
+            call_at_random(group, WEIGHTS, CALLS, chance)
             group.drain()
             assert group.returned.total() == len(group.returned)
             assert len(group.returned) == group.written.total()
