@@ -738,9 +738,13 @@ class Driver(DriverFields, Generic[C]):
         channel.close()
 
     def _unwatch(self, channel: Channel) -> None:
-        if channel.watched is not None:
-            self._poller.unregister(channel.watched)
-            channel.watched = None
+        watched, channel.watched = channel.watched, None
+        if watched is None:
+            return
+        self._poller.unregister(watched)
+        # It is closed after that: a forked child may have it, too, and epoll then keeps what was registered.
+        if watched is not channel.sock:
+            watched.close()
 
 
 def _reentered() -> ConcurrentUseError:

@@ -328,9 +328,10 @@ class Channel(ChannelFields):
         return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self.endpoint.place)
 
     def _drop_socket(self) -> None:
-        if self.sock is not None:
+        """Let the socket go. One that is registered at the selector stays open until it is unregistered."""
+        if self.sock is not None and self.sock is not self.watched:
             self.sock.close()
-            self.sock = None
+        self.sock = None
 
     def close(self) -> None:
         self._drop_socket()

@@ -81,6 +81,28 @@ def test_a_host_is_called_at_its_next_address_where_one_refuses(monkeypatch: pyt
             assert consumer.metrics().connection_close_total == 0
 
 
+def test_a_socket_that_is_registered_is_closed_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked child may have it, too. Then epoll would report it until the child ends."""
+    resolve, unwatch, ended = socket.getaddrinfo, Driver._unwatch, list[socket.socket]()
+
+    def two(host: Any, port: Any, *more: Any, **given: Any) -> list[Any]:
+        (one, *_) = resolve("127.0.0.1", port, *more, **given)
+        return [(*one[:4], ("127.0.0.1", 1)), one]
+
+    def unwatched(driver: Driver[Any], channel: Channel) -> None:
+        if channel.watched is not None:
+            ended.append(channel.watched)
+            assert channel.watched.fileno() >= 0
+        unwatch(driver, channel)
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    monkeypatch.setattr(Driver, "_unwatch", unwatched)
+    with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap.replace("127.0.0.1", "localhost")) as consumer:
+        consumer.partitions_for("t")
+    assert len(ended) > 1
+    assert [one.fileno() for one in ended] == [-1] * len(ended)
+
+
 @contextmanager
 def fruitless(*, closes: bool) -> Iterator[int]:
     """A port that takes connections, and closes them or stays silent."""
