@@ -39,6 +39,7 @@ class Odd(Exception):
 
 
 QUICK = Retry(attempts=3, delay_s=0.01)
+WATCHES: list[tuple[threading.Event, threading.Thread]] = []
 
 
 @pytest.fixture
@@ -46,6 +47,10 @@ def fake() -> Iterator[FakeBroker]:
     with FakeBroker(topics={TOPIC: 1, DEAD: 1}, versions={"DescribeConfigs": (1, 4)}) as broker:
         broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest"})
         yield broker
+        while WATCHES:  # a run that raises leaves its own
+            ended, thread = WATCHES.pop()
+            ended.set()
+            thread.join()
         assert broker.faults == []
 
 
@@ -67,14 +72,18 @@ def consumer_of(fake: FakeBroker, hooks: RebalanceHooks | None = None, **setting
 
 def stop_when(condition: Callable[[], bool], stop: threading.Event) -> None:
     """Set `stop` on another thread once the condition holds."""
+    ended = threading.Event()
 
     def watch() -> None:
         until = time.monotonic() + PATIENCE_S
         while not condition() and time.monotonic() < until:
-            time.sleep(0.005)
+            if ended.wait(0.005):
+                return
         stop.set()
 
-    threading.Thread(target=watch, daemon=True).start()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    WATCHES.append((ended, thread))
 
 
 def settled(fake: FakeBroker) -> bool:
