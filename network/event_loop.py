@@ -12,6 +12,7 @@ import itertools
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -280,6 +281,8 @@ def place(driver: Turned) -> EventLoop:
 
     Raises ConnectionFailed if the process can open no more files, or start no more threads.
     """
+    if sys.is_finalizing():  # Python 3.11 starts a thread without an error, and waits without end until it runs
+        raise ConnectionFailed("the client's thread cannot be started: the interpreter is ending")
     with _placing:
         if len(_loops) >= MOST_LOOPS:
             loop = min(_loops, key=lambda one: one.load)

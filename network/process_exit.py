@@ -5,7 +5,6 @@ The group need not wait for the session timeout then.
 """
 
 import atexit
-import contextlib
 import os
 import sys
 import threading
@@ -57,8 +56,12 @@ TERMINATED: Final = 143  # 128 + SIGTERM, as in a shell
 def _close_all() -> None:
     until = time.monotonic() + EXIT_S
     for client, close in list(OPEN.items()):
-        with contextlib.suppress(Exception):
+        try:
             close(client, max(until - time.monotonic(), LEAST_EXIT_S))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a callback may raise SystemExit, and other clients are closed all the same
+            continue
     until = max(until, time.monotonic() + LEAST_EXIT_S)  # for all together, since they end side by side
     for driver in list(_DROPPED):
         if not driver.is_forked:

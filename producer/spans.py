@@ -9,12 +9,12 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 `ProducerSpans`.
 """
 
-import threading
 from collections import deque
 from typing import Any
 
 from kohort.common import KohortError
 from kohort.common.optional_libraries import needed
+from kohort.network._guard import Door
 from kohort.producer._open_batch import Delivery
 from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Headers
@@ -45,7 +45,7 @@ class ProducerSpans:
             "messaging.operation.type": "send",
         }
         self._unsettled: deque[tuple[Delivery, Span]] = deque()
-        self._ending = threading.Lock()
+        self._door = Door(_EndedElsewhere)  # which an interrupt cannot leave locked
         producer._watch(self)
 
     # --- called by the producer
@@ -78,21 +78,31 @@ class ProducerSpans:
 
     def look(self, most: int | None = None) -> None:
         """End the spans whose records are settled. `most`: the number of unsettled records that end the look."""
-        if not self._ending.acquire(blocking=False):  # another thread, or an interrupted call, is at it
-            return
         try:
-            waiting: list[tuple[Delivery, Span]] = []
-            for _ in range(len(self._unsettled)):
-                delivery, span = self._unsettled.popleft()
-                if delivery.done():
-                    _end(delivery, span)
-                    continue
-                waiting.append((delivery, span))
-                if len(waiting) == most:
-                    break
-            self._unsettled.extendleft(reversed(waiting))
-        finally:
-            self._ending.release()
+            with self._door.visit():
+                if self._door.depth == 1:  # otherwise a signal handler has interrupted another look
+                    self._look(most)
+        except _EndedElsewhere:
+            return
+
+    def _look(self, most: int | None) -> None:
+        """As `look`. An interrupt loses no span, as each is in the queue until it has ended."""
+        unsettled, waiting = self._unsettled, 0
+        for _ in range(len(unsettled)):
+            delivery, span = unsettled[0]
+            if delivery.done():
+                _end(delivery, span)
+                unsettled.popleft()
+                continue
+            unsettled.rotate(-1)
+            waiting += 1
+            if waiting == most:
+                break
+        unsettled.rotate(waiting)
+
+
+class _EndedElsewhere(Exception):
+    """Another thread ends spans."""
 
 
 def _end(delivery: Delivery, span: Span) -> None:

@@ -1,6 +1,5 @@
 """Metrics of a client for OpenTelemetry, as observable instruments. Needs the extra `kohort[opentelemetry]`."""
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic
 
@@ -22,7 +21,6 @@ class ClientInstruments(Generic[Seen]):
 
     def __init__(self, meter: Meter, *clients: Watched[Seen]) -> None:
         self._watch = ClientRegistry(*clients)
-        self._lock = threading.Lock()
         self._seen: dict[str, list[Observation]] = {}
         for figure in self.table.figures.values():
             make = (
@@ -39,11 +37,14 @@ class ClientInstruments(Generic[Seen]):
         return lambda _options: self._observe(name)
 
     def _observe(self, name: str) -> list[Observation]:
-        # Instruments are read one by one, but belong to one snapshot. A second read of one takes a new snapshot.
-        with self._lock:
-            if name not in self._seen:
-                self._seen = self._look()
-            return self._seen.pop(name)
+        # Instruments are read one by one, but belong to one snapshot. A second read of one takes a new snapshot. There
+        # is no lock, which a forked child could inherit locked.
+        observations = self._seen.pop(name, None)
+        if observations is None:
+            seen = self._look()
+            observations = seen.pop(name)
+            self._seen = seen
+        return observations
 
     def _look(self) -> dict[str, list[Observation]]:
         seen: dict[str, list[Observation]] = {name: [] for name in self.table.figures}

@@ -1,8 +1,8 @@
 """Samples in base units, derived names, and the observed clients, for all exporters."""
 
-import threading
 import weakref
 from collections.abc import Iterator
+from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
 
 from kohort.common import TopicPartition
@@ -87,29 +87,25 @@ class ClientRegistry(Generic[Seen]):
     """The clients that an exporter reads, each with its own number.
 
     Several may share their labels. Clients are held by weak references; closed clients are removed. A forked child
-    removes the clients of its parent.
+    removes the clients of its parent. There is no lock, which a child could inherit locked: each step on the dict is
+    one call.
     """
 
     def __init__(self, *clients: Watched[Seen]) -> None:
-        self._lock = threading.Lock()
-        self._next = 1
+        self._numbers = count(1)
         self._clients: dict[int, weakref.ref[Watched[Seen]]] = {}
         for client in clients:
             self.add(client)
 
     def add(self, client: Watched[Seen]) -> None:
         """Add a client."""
-        with self._lock:
-            self._clients[self._next] = weakref.ref(client)
-            self._next += 1
+        self._clients[next(self._numbers)] = weakref.ref(client)
 
     def snapshots(self) -> list[tuple[int, Seen]]:
         """The current metrics of each open client, with its number."""
-        with self._lock:
-            known = [(number, reference()) for number, reference in self._clients.items()]
+        known = [(number, reference()) for number, reference in list(self._clients.items())]
         found = [(number, _metrics(client)) for number, client in known if client is not None]
         alive = [(number, metrics) for number, metrics in found if metrics is not None and not metrics.closed]
-        with self._lock:
-            for number in {number for number, _ in known} - {number for number, _ in alive}:
-                self._clients.pop(number, None)
+        for number in {number for number, _ in known} - {number for number, _ in alive}:
+            self._clients.pop(number, None)
         return alive

@@ -1,5 +1,7 @@
 """The interpreter's end with open clients."""
 
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +18,10 @@ class Client:
 
 
 @pytest.mark.proves("B-36")
-def test_open_clients_share_the_time_of_the_end_and_each_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("not closed in time"), SystemExit("of a callback")])
+def test_open_clients_share_the_time_of_the_end_and_each_has_some(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, times = [100.0], list[float]()
     clients = [Client() for _ in range(5)]
     still_open: weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]] = weakref.WeakKeyDictionary()
@@ -24,7 +29,7 @@ def test_open_clients_share_the_time_of_the_end_and_each_has_some(monkeypatch: p
     def close(_client: Client, timeout_s: float) -> None:
         times.append(timeout_s)
         now[0] += timeout_s
-        raise RuntimeError("not closed in time")
+        raise error
 
     for client in clients:
         still_open[client] = close
@@ -32,6 +37,42 @@ def test_open_clients_share_the_time_of_the_end_and_each_has_some(monkeypatch: p
     monkeypatch.setattr(process_exit, "time", SimpleNamespace(monotonic=lambda: now[0]))
     process_exit._close_all()
     assert times == [EXIT_S, *[LEAST_EXIT_S] * 4]
+
+
+@pytest.mark.proves("B-36")
+def test_ctrl_c_at_the_end_leaves_the_other_clients_unclosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[Client]()
+
+    def close(client: Client, _timeout_s: float) -> None:
+        closed.append(client)
+        raise KeyboardInterrupt
+
+    clients = [Client(), Client()]
+    monkeypatch.setattr(process_exit, "OPEN", weakref.WeakKeyDictionary(dict.fromkeys(clients, close)))
+    with pytest.raises(KeyboardInterrupt):
+        process_exit._close_all()
+    assert closed == clients[:1]
+
+
+LATE = """
+from kohort import Producer
+
+class Late:
+    def __del__(self):
+        try:
+            Producer("127.0.0.1:1")
+        except Exception as error:
+            print(type(error).__name__, error)
+
+late = Late()
+late.itself = late
+"""
+
+
+@pytest.mark.proves("B-36")
+def test_a_client_that_a_finalizer_makes_at_the_end_is_an_error() -> None:
+    ended = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.startswith("ConnectionFailed the client's thread cannot be started")
 
 
 @pytest.mark.proves("B-36")

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,13 @@ from kohort import AsyncProducer, Consumer, Producer, TopicPartition
 from kohort.coordinator_client.exporting.spans import links_of
 from kohort.fastpath import Record
 from kohort.producer import RecordTooLarge
+from kohort.producer._open_batch import Delivery
 from kohort.producer.spans import ProducerSpans
 from kohort.protocol.apis.produce import ProduceResponse
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
+from tests.interrupts import Interrupt, elsewhere, every_point_within
+from tests.interrupts import Tracer as Interrupted
 
 LIMIT_S = 60.0
 INVALID_RECORD = 87
@@ -225,3 +229,34 @@ def test_spans_keep_no_producer_alive(fake: FakeBroker, tracer: Tracer) -> None:
     finally:
         gc.enable()
     assert spans is not None
+
+
+class LateDelivery:
+    """A delivery that is settled once `is_done` is set."""
+
+    def __init__(self, delivery: Delivery, *, is_done: bool) -> None:
+        self.batch, self.index, self.is_done = delivery.batch, delivery.index, is_done
+
+    def done(self) -> bool:
+        return self.is_done
+
+
+def test_an_interrupt_loses_no_span(fake: FakeBroker, seen: InMemorySpanExporter, tracer: Tracer) -> None:
+    with Producer(fake.bootstrap) as producer:
+        delivery = producer.send("t", b"1")
+        delivery.result(LIMIT_S)
+        spans = ProducerSpans(tracer, producer)
+
+        def script(interrupted: Interrupted) -> None:
+            seen.clear()
+            waiting: list[Any] = [LateDelivery(delivery, is_done=index % 2 == 1) for index in range(5)]
+            spans._unsettled.extend((one, tracer.start_span(str(index))) for index, one in enumerate(waiting))
+            with suppress(Interrupt), interrupted.on():
+                spans.look()
+            for one in waiting:
+                one.is_done = True
+            elsewhere(spans.look)
+            assert sorted(span.name for span in ended(seen)) == list("01234")
+            assert not spans._unsettled
+
+        every_point_within(script)

@@ -1,6 +1,8 @@
 """Figures as Prometheus and OpenTelemetry get them: by their own libraries, from consumers that read a real broker."""
 
 import gc
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +26,7 @@ from kohort.network.exporting.readings import (
 )
 from kohort.network.metric_spec import MetricKind
 from kohort.testing import FakeBroker
-from tests.coordinator_client.consumer_helpers import in_a_child, numbers, produce, read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, numbers, produce, read
 from tests.support.broker_selection import SelectedBroker
 
 LABELS = (*ConsumerMetrics.labels, ConsumerMetrics.client, *PARTITION_LABELS)
@@ -202,6 +204,32 @@ def test_a_forked_child_exports_its_own_consumers(nothing_yet: ConsumerMetrics) 
 
         assert in_a_child(collect) == []
         assert [number for number, _ in watch.snapshots()] == [1]
+
+
+@pytest.mark.proves("B-35")
+def test_a_child_that_is_forked_during_a_collection_collects(nothing_yet: ConsumerMetrics) -> None:
+    collecting, go_on = threading.Event(), threading.Event()
+
+    class Slow(Still):
+        def metrics(self) -> ConsumerMetrics:
+            collecting.set()
+            go_on.wait(PATIENCE_S)
+            return super().metrics()
+
+    slow = Slow(changed(nothing_yet, closed=False, records_consumed_total=5))
+    instruments = opentelemetry.ConsumerInstruments(MeterProvider().get_meter("test"), slow)
+    thread = threading.Thread(target=instruments._observe, args=("records_consumed_total",))
+    thread.start()
+    assert collecting.wait(PATIENCE_S)
+
+    def collect() -> None:
+        signal.alarm(int(PATIENCE_S))
+        go_on.set()
+        assert [one.value for one in instruments._observe("records_consumed_total")] == [5]
+
+    assert in_a_child(collect) == []
+    go_on.set()
+    thread.join()
 
 
 def test_a_collection_looks_once(nothing_yet: ConsumerMetrics) -> None:
