@@ -6,6 +6,7 @@ has happened in its turn. So no record costs a change of threads.
 
 import asyncio
 import contextlib
+import threading
 from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -19,6 +20,7 @@ from kohort.network.arguments import seconds_given
 from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import plain
+from kohort.network.promise import Promise
 from kohort.network.timed_event import TimedEvent, call_in, check_loop, other_loop
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
@@ -196,7 +198,7 @@ class AsyncProducer(ProducerBase):
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         # No tasks, since a program may cancel all tasks at its end.
         self._rows: set[asyncio.Future[Deliveries]] = set()  # of `send_arrow`, also those of cancelled callers
-        self._closing: asyncio.Future[None] | None = None
+        self._closing: Promise[None] | None = None
         self._has_closed = False  # a call had the outcome of `_closing`
 
     def _abandon(self) -> None:
@@ -389,13 +391,20 @@ class AsyncProducer(ProducerBase):
         if self._has_closed:
             return
         if self._closing is None:
-            self._closing = self._loop.run_in_executor(None, self._close, tuple(self._rows), timeout_s)
-        await asyncio.wait([self._closing])
+            closing: Promise[None] = Promise()
+            # The threads of the loop's executor may be busy for longer than `timeout_s`.
+            work = partial(closing.give, self._close, tuple(self._rows), timeout_s)
+            try:
+                threading.Thread(target=work, name="kohort-close").start()  # the interpreter's end waits for it
+            except RuntimeError:  # no thread can be started
+                work()
+            self._closing = closing
+        await self._over(self._closing)
         self._has_closed = True
         self._closing.result()
 
     def _close(self, rows: "tuple[asyncio.Future[Deliveries], ...]", timeout_s: float) -> None:
-        """Close on a thread. Later rows are not awaited, since their thread may be free only after this one."""
+        """Close on a thread. Later rows are not awaited, since they may wait for a thread for long."""
         until = self._driver.now() + timeout_s
         if self._config.transactional_id is None:  # otherwise the transaction is aborted
             with contextlib.suppress(KohortError):
@@ -526,11 +535,15 @@ class AsyncProducer(ProducerBase):
     async def _change(self, change: Callable[[ProducerCore], T]) -> T:
         """Have the driver's thread change the core; returns the value of `change`, or raises its error."""
         check_loop(self._loop, "AsyncProducer")
-        done: asyncio.Future[None] = self._loop.create_future()
         promise = self._driver.enqueue(change)
+        await self._over(promise)
+        return promise.result()
+
+    async def _over(self, promise: Promise[T]) -> None:
+        """Wait until a promise has its value or its error."""
+        done: asyncio.Future[None] = self._loop.create_future()
         promise.add_done_callback(lambda _promise: call_in(self._loop, partial(_finish, done)))
         await done
-        return promise.result()
 
     async def __aenter__(self) -> Self:
         return self

@@ -570,9 +570,7 @@ def test_rows_of_a_call_are_sent_although_all_tasks_are_cancelled(fake: FakeBrok
     assert values(fake) == [b"1", b"2"]
 
 
-def test_close_does_not_wait_for_rows_that_wait_for_its_thread(
-    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_does_not_wait_for_rows_that_wait_for_a_thread(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def program() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         producer = AsyncProducer(fake.bootstrap, **HASTY)
@@ -583,23 +581,54 @@ def test_close_does_not_wait_for_rows_that_wait_for_its_thread(
             close(timeout_s)
 
         monkeypatch.setattr(producer._producer, "close", closed)
-        gate = Gate()
+        gate, last = Gate(), Gate()
         blocked = asyncio.get_running_loop().run_in_executor(None, gate)
         rows = [asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"1"]}), partition=0))]
         await asyncio.sleep(0)
-        closing = asyncio.create_task(producer.close(5.0))
+        closing = asyncio.create_task(producer.close(PATIENCE_S))
         await asyncio.sleep(0)
+        blocked_longer = asyncio.get_running_loop().run_in_executor(None, last)
         rows.append(asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"2"]}), partition=0)))
         await asyncio.sleep(0)
         gate.open()
         await blocked
         await closing
         assert time_left[0] > 0
+        last.open()
+        await blocked_longer
         with pytest.raises(ProducerClosed):
             await rows[1]
 
     run(program)
     assert values(fake) == [b"1"]
+
+
+@pytest.mark.parametrize("has_thread", [True, False])
+def test_close_waits_for_no_thread_of_the_executor(
+    fake: FakeBroker, has_thread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if not has_thread and thread.name == "kohort-close":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        producer, gate = AsyncProducer(fake.bootstrap, **HASTY), Gate()
+        delivery = await producer.send("topic", b"x")
+        blocked = asyncio.get_running_loop().run_in_executor(None, gate)
+        try:
+            await asyncio.wait_for(producer.close(), PATIENCE_S)
+            assert (await delivery).offset == 0
+        finally:
+            gate.open()
+            await blocked
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    run(program)
+    assert values(fake) == [b"x"]
 
 
 def test_close_ends_after_its_loop(fake: FakeBroker) -> None:
