@@ -33,6 +33,8 @@ log = logger("kohort.transform")
 POLL_S: Final = 3_600.0
 STOP_S: Final = 0.1
 """The longest time until a stop takes effect in the wait before a retry."""
+LOOK_UP_S: Final = 5.0
+"""The longest time until a stop takes effect while offsets are looked up, which may wait for another's transaction."""
 BACKOFF: Final = Backoff(100, 10_000)
 FIXED: Final = frozenset({"group", "group_instance_id", "isolation_level", "transactional_id", "enable_auto_commit"})
 
@@ -51,7 +53,8 @@ class Transform:
     be records that it sends with the given producer.
 
     `name` is the member's own in the group, and stays the same over restarts. With it, brokers abort the transaction
-    that a killed process left open, and a static member gets its partitions back at once. Two processes with one name
+    that a killed process left open, and the static member gets its partitions back at once. With `protocol="consumer"`
+    it gets them when the session of the killed process has ended, after 45 s by default. Two processes with one name
     end each other. The transactional id is `GROUP-NAME`. In NAME, each `%` is written as `%25`, and each `-` as `%2D`.
 
     | error | reaction |
@@ -147,7 +150,7 @@ class Transform:
             if self._stopped:
                 raise
             self._failures += 1
-            log.warning("the records are handled again: %s", error)
+            log.warning("the records are handled again: %s", error.__cause__ or error)
             self._on_retry(error, self._failures)
             self._wait(BACKOFF.delay_s(self._failures, random.random()))
             self._go_back(slices, consumer)
@@ -191,7 +194,7 @@ class Transform:
         owned = [place for place in firsts if place in consumer.assignment]
         while not self._stopped:
             try:
-                stored = consumer.committed(owned)
+                stored = consumer.committed(owned, LOOK_UP_S)
             except OperationTimeout as error:  # another member's open transaction has offsets of these partitions
                 log.warning("no committed offsets yet: %s", error)
                 continue

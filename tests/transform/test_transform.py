@@ -13,9 +13,12 @@ from kohort import Consumer, KohortError, Producer, TopicPartition, Transform
 from kohort.coordinator_client import CommitFailed, WakeupError
 from kohort.fastpath import RecordColumns
 from kohort.network.errors import ConfigError, OperationTimeout
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.protocol.apis.end_txn import EndTxnRequest
+from kohort.protocol.apis.produce import ProduceResponse
 from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitResponse
+from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Drop
 from kohort.transform import transform as module
@@ -192,6 +195,43 @@ def test_a_signal_handler_may_stop_it_at_any_place_of_the_wait_before_a_retry(fa
     assert life.error is None
 
 
+def test_a_stop_does_not_wait_for_the_open_transaction_of_another_member(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_UP_S", 0.05)
+    fake.control("TxnOffsetCommit", lambda _call: Alter(refused), times=1)
+    settings: dict[str, Any] = {"default_api_timeout_ms": 600_000}  # a look-up would take so long
+    with Producer(fake.bootstrap, transactional_id="other", transaction_timeout_ms=600_000) as other:
+
+        def leave_open(_error: KohortError, _failures: int) -> None:
+            other.begin()
+            other.send_offsets({TopicPartition("words", number): 1 for number in range(2)}, ConsumerGroupMetadata("g"))
+
+        with Life(fake, on_retry=leave_open, consumer=settings) as life:
+            wait_until(lambda: len(fake.calls_of("OffsetFetch")) > 3)
+            life.transform.stop()
+            life.ended()
+    assert life.error is None
+
+
+def test_the_log_has_the_cause_of_a_retry(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    def denied(response: ProduceResponse) -> ProduceResponse:
+        (topic,) = response.responses
+        (one,) = topic.partition_responses
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response._replace(
+            responses=(topic._replace(partition_responses=(one._replace(error_code=code, base_offset=-1),)),)
+        )
+
+    fake.control("Produce", lambda _call: Alter(denied), times=1)
+    with Life(fake) as life:
+        assert sorted(results(fake)) == wanted()
+    assert [type(error) for error in life.retries] == [TransactionAborted]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "kohort.transform"]
+    assert "not allowed to write to the topic" in line
+    assert "topic=shouted" in line
+
+
 def test_on_retry_may_end_it(fake: FakeBroker) -> None:
     counts: list[int] = []
 
@@ -260,7 +300,7 @@ def test_offsets_that_are_not_stored_yet_lead_back_to_the_first_record(fake: Fak
         seeks: list[tuple[TopicPartition, int]] = []
         tries = 0
 
-        def committed(self, places: Any) -> dict[TopicPartition, None]:
+        def committed(self, places: Any, _timeout_s: float) -> dict[TopicPartition, None]:
             self.tries += 1
             if self.tries == 1:
                 raise OperationTimeout("pending")
