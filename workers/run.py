@@ -52,8 +52,9 @@ def run(
     the run ends with BrokenProcessPool, and its records are given back.
 
     It returns after SIGTERM, if it runs on the main thread, or when `stop` is set. Running handlers then have
-    `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then. A Consumer that is not closed
-    reads on from the first record that is not done.
+    `stop_timeout_s` seconds to end. Those that take longer go on, but their outcomes have no effect. The program ends
+    after them. The consumer stays open, and should be closed then. A Consumer that is not closed reads on from the
+    first record that is not done.
 
     A `ShareConsumer`: each record is accepted when its handler has returned. Its lock is renewed until then. After a
     failure it is held for the delay of `retry`, and then released to any member. More than `max_held` such records are
@@ -156,10 +157,11 @@ class _Handlers:
         self._ends: tuple[type[Exception], ...] = (BrokenExecutor,) if processes else ()
         self._pool: Executor
         self._call = call
+        self._processes_stopped: Any = None
         if processes:
             from kohort.workers.handler_processes import call_in_process, handler_processes
 
-            self._pool = handler_processes(concurrency)
+            self._pool, self._processes_stopped = handler_processes(concurrency)
             self._call = call_in_process
         else:
             self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
@@ -213,6 +215,8 @@ class _Handlers:
         """Start nothing more, and wait until the running handlers have ended."""
         until = monotonic() + timeout_s
         self.state.stop()
+        if self._processes_stopped is not None:
+            self._processes_stopped.value = 1
         for future in tuple(self._futures):
             future.cancel()
         if self.result is not None:

@@ -1,9 +1,11 @@
 """`workers.run` with handlers in processes."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import OffsetState
 from kohort.workers import Retry, RunTotals, run
+from tests.coordinator_client.consumer_helpers import wait_until
 from tests.workers import process_handlers
 from tests.workers.test_workers_on_fake import DEAD, GROUP, PATIENCE_S, TOPIC, consumer_of, share, stop_when
 
@@ -61,6 +64,30 @@ def test_a_consumer_commits_what_processes_have_done(fake: FakeBroker, tmp_path:
         stop = stopped_when(lambda: len(notes(tmp_path)) == 4)
         assert run(consumer, process_handlers.note, concurrency=2, processes=True, stop=stop).done == 4
         assert [one.offset for one in consumer.committed(consumer.assignment).values() if one is not None] == [4]
+
+
+@pytest.mark.parametrize("stop_timeout_s", [0.0, PATIENCE_S])
+def test_no_handler_begins_in_a_process_once_the_run_stops(
+    fake: FakeBroker, tmp_path: Path, stop_timeout_s: float
+) -> None:
+    """The pool takes one call more than it has processes, which its owner cannot cancel any more."""
+    fill(fake, tmp_path, 8)
+    stop = threading.Event()
+
+    def end() -> None:
+        wait_until(lambda: bool(notes(tmp_path)))
+        stop.set()
+        time.sleep(1)  # the run looks at `stop` meanwhile
+        Path(tmp_path, "go").touch()
+
+    handler = process_handlers.wait_for_the_end
+    ending = threading.Thread(target=end)
+    ending.start()
+    with consumer_of(fake) as consumer:
+        run(consumer, handler, concurrency=1, processes=True, stop=stop, stop_timeout_s=stop_timeout_s)
+    ending.join()
+    wait_until(lambda: not multiprocessing.active_children())
+    assert [offset for offset, _process in notes(tmp_path)] == [0]
 
 
 def test_what_a_handler_returns_stays_in_its_process(fake: FakeBroker, tmp_path: Path) -> None:
