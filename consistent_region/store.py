@@ -284,7 +284,7 @@ class SqliteStore:
                     if is_outer and connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as problem:
+            except (sqlite3.Error, UnicodeDecodeError) as problem:  # SQLite's text may quote a damaged file
                 raise CoordinatorUnavailable(
                     f"the coordinator's store failed: {problem}",
                     hint="check for a full disk, and for a locked or damaged file; the write has no effect",

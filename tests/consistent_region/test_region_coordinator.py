@@ -840,6 +840,20 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
         RegionCoordinator(SqliteStore(path), "r", "g").register("a")
 
 
+def test_a_file_whose_error_is_no_text_is_a_typed_error(tmp_path: Path) -> None:
+    """SQLite quotes the damaged name of a table, which Python cannot decode."""
+    path = tmp_path / "region.db"
+    store = SqliteStore(path)
+    RegionCoordinator(store, "r", "g", lambda: 0.0).register("a")
+    store.close()
+    path.write_bytes(path.read_bytes().replace(b"kohort_region", b"\xc1ohort_region").replace(b"CREATE", b"CREATX"))
+    for create in (True, False):
+        damaged = SqliteStore(path, create=create)
+        with pytest.raises(CoordinatorUnavailable, match="the coordinator's store failed"), damaged.read():
+            pass
+        damaged.close()
+
+
 def test_coordinators_by_url(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/x.db")
     assert isinstance(store, SqliteStore)
