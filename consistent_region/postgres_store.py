@@ -13,7 +13,6 @@ The promises of a store are kept as follows:
 """
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnava
 from kohort.consistent_region.postgres_session import PostgresSession
 from kohort.consistent_region.store import Key, used_over_forks
 from kohort.consistent_region.urls import conninfo
+from kohort.network._guard import ReentrantLock
 
 CHANNEL: Final = "kohort_region"
 TRUSTED_S: Final = 1.0  # trust in the absence of notifications, because a listener that is cut off receives none either
@@ -70,7 +70,7 @@ class PostgresStore:
         self._conninfo = make_conninfo("", **given)
         self._timeout_s = timeout_s
         self._create = create
-        self.lock = threading.RLock()
+        self.lock = ReentrantLock()
         self._connection: PostgresSession | None = None
         self._listener: PostgresSession | None = None
         self._pid = -1
@@ -130,7 +130,7 @@ class PostgresStore:
     def clock(self) -> float:
         """Seconds as the server counts them, and so every host."""
         if not self._clock_known:
-            with self.lock, self._reported():
+            with self.lock.hold(), self._reported():
                 row = self._session().execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
                 assert row is not None
                 self._set_clock(row[0])
@@ -138,7 +138,7 @@ class PostgresStore:
 
     def changed(self, group: str, known: bytes) -> bool:
         """True if the region's record may differ from `known`. It sends no query."""
-        with self.lock:
+        with self.lock.hold():
             news, at, read = self._read_at.get(group, (-1, 0.0, b""))
             # Another user of the store may have read a newer record than the caller.
             if read != known or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
@@ -151,7 +151,7 @@ class PostgresStore:
             return self._news_of.get(_payload(group), 0) > news
 
     def close(self) -> None:
-        with self.lock:
+        with self.lock.hold():
             self._drop()
             self._drop_listener()
 
@@ -162,7 +162,7 @@ class PostgresStore:
 
     @contextmanager
     def _used(self, begin: str, *, writing: bool) -> Iterator[None]:
-        with self.lock, self._reported():
+        with self.lock.hold(), self._reported():
             try:
                 self._listen()  # notifications from now on concern readers from now on
             except psycopg.Error:

@@ -3,11 +3,11 @@
 import inspect
 import re
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -194,8 +194,7 @@ class ConsistentRegion:
         self._history = RegionHistory(on_moment)
         self._consumer: Consumer | None = None
         self._stopping = False  # no Event: a signal handler would wait for the lock of the interrupted code
-        self._lock = threading.Lock()
-        self._ran = False
+        self._runs = count()
 
     # --- running
 
@@ -206,10 +205,8 @@ class ConsistentRegion:
         of the consumer. An exception of the handler is the cause of a RegionError. SIGTERM stops the member cleanly on
         the main thread.
         """
-        with self._lock:
-            if self._ran:
-                raise UnsupportedError("a region member runs once", hint="make another")
-            self._ran = True
+        if next(self._runs):
+            raise UnsupportedError("a region member runs once", hint="make another")
         with (
             on_sigterm(self.stop),
             self._states.reserved(),

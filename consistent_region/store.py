@@ -17,6 +17,7 @@ from weakref import WeakSet
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, RegionError, StoreLost
+from kohort.network._guard import ReentrantLock
 
 
 class Key(NamedTuple):
@@ -70,12 +71,12 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._values: dict[Key, bytes] = {}
-        self._lock = threading.RLock()
+        self._lock = ReentrantLock()
 
     @contextmanager
     def transaction(self) -> Iterator["MemoryStore"]:
         """A transaction under the store's lock. An exception within rolls it back."""
-        with self._lock:
+        with self._lock.hold():
             before = dict(self._values)
             try:
                 yield self
@@ -86,7 +87,7 @@ class MemoryStore:
     @contextmanager
     def read(self) -> Iterator["MemoryStore"]:
         """A view under the store's lock."""
-        with self._lock:
+        with self._lock.hold():
             yield self
 
     def get(self, key: Key) -> bytes | None:
@@ -122,7 +123,7 @@ class MemoryStore:
 
 
 class _Forked(Protocol):
-    lock: "threading.RLock"
+    lock: ReentrantLock
 
     def before_fork(self) -> None: ...
 
@@ -140,17 +141,16 @@ def used_over_forks(store: _Forked) -> None:
 
 
 def _before_fork() -> None:
-    _FORKING.stores = held = []
+    _FORKING.held = held = []
     for store in sorted(_FORKED, key=id):
-        store.lock.acquire()
-        held.append(store)
+        held.append(store.lock.hold())
         store.before_fork()
 
 
 def _after_fork() -> None:
-    for store in _FORKING.stores:
-        store.lock.release()
-    del _FORKING.stores
+    for hold in _FORKING.held:
+        hold.release()
+    del _FORKING.held
 
 
 if hasattr(os, "register_at_fork"):
@@ -185,13 +185,13 @@ class SqliteStore:
     raises ConfigurationError.
     """
 
-    _creating: ClassVar = threading.Lock()
+    _creating: ClassVar = ReentrantLock()
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0, create: bool = True) -> None:
         self.path = Path(path).absolute()  # a handler may change the working directory
         self._create = create
         self._timeout_s = timeout_s
-        self.lock = threading.RLock()
+        self.lock = ReentrantLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = -1
         self._opened_files: object = None
@@ -255,7 +255,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close the connection, if this process opened it."""
-        with self.lock:
+        with self.lock.hold():
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
             self._connection = None
@@ -271,7 +271,7 @@ class SqliteStore:
 
     @contextmanager
     def _used(self, begin: str) -> Iterator[None]:
-        with self.lock:
+        with self.lock.hold():
             try:
                 connection = self._open()
                 self._check_file()
@@ -317,7 +317,7 @@ class SqliteStore:
         if self._create:
             # States of members are in it, so only its owner may read it. SQLite would apply the umask. A file that is
             # there is not opened: each close ends the locks of all connections of this process to it (POSIX).
-            with suppress(OSError), self._creating, open(self.path, "xb", opener=opener):
+            with suppress(OSError), self._creating.hold(), open(self.path, "xb", opener=opener):
                 pass
         where = str(self.path) if self._create else f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(

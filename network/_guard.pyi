@@ -17,6 +17,19 @@ class Guard:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
 
+class ReentrantLock:
+    """A lock that its owner may hold several times. `hold` waits for it."""
+
+    def hold(self) -> Hold: ...
+
+class Hold:
+    """A context manager. An exception behind `__enter__`, where no `with` protects yet, drops it and so releases the
+    lock."""
+
+    def __enter__(self) -> Hold: ...
+    def __exit__(self, *error: object) -> None: ...
+    def release(self) -> None: ...
+
 class Bell:
     """Wakes threads that wait outside of any lock. Read `rings`, look whether there is anything to do, then `wait`:
     a ring in between ends the wait at once."""

@@ -119,6 +119,70 @@ cdef class Guard:
 
 
 @cython.final
+cdef class ReentrantLock:
+    """A lock that its owner may hold several times. `hold` waits for it.
+
+    `with threading.RLock()` does not do here. From Python 3.14 on, a handler may raise behind its `__enter__`, where no
+    `with` protects yet, and the lock is left held.
+    """
+
+    cdef PyThread_type_lock lock
+    cdef shared_word owner
+    cdef unsigned long depth
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock can be made")
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    def hold(self):
+        """Wait for the lock, and hold it until the result is released. A dropped result is released."""
+        cdef Hold hold = Hold.__new__(Hold)
+        if self.owner != PyThread_get_thread_ident():
+            _acquired(self.lock, -1)
+            self.owner = PyThread_get_thread_ident()
+        self.depth += 1
+        hold.lock = self
+        return hold
+
+    cdef int released(self) noexcept:
+        self.depth -= 1
+        if not self.depth:
+            self.owner = 0
+            PyThread_release_lock(self.lock)
+        return 0
+
+
+@cython.final
+cdef class Hold:
+    """A context manager. An exception behind `__enter__`, where no `with` protects yet, drops it and so releases the
+    lock."""
+
+    cdef ReentrantLock lock
+
+    def __dealloc__(self):
+        if self.lock is not None:
+            self.lock.released()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.release()
+
+    def release(self):
+        """It has no effect if the lock is released."""
+        cdef ReentrantLock lock = self.lock
+        self.lock = None
+        if lock is not None:
+            lock.released()
+
+
+@cython.final
 cdef class Waiter:
     """A thread that waits for a ring."""
 

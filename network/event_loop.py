@@ -22,6 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kohort.common.log_context import keep_lines, logger, set_log_context
+from kohort.network._guard import ReentrantLock
 from kohort.network._poller import Poller, ring, take_rings
 from kohort.network.errors import ConnectionFailed
 from kohort.network.promise import Flag
@@ -186,7 +187,7 @@ class EventLoop:
                     self.write_lines()
         except BaseException as defect:
             log.exception("a thread of drivers ended by a defect")
-            with _placing:
+            with _placing.hold():
                 _close(self)
             for driver in {*self._due, *self._next, *self._rung}:
                 if not driver.ended.is_set():
@@ -273,7 +274,7 @@ class EventLoop:
 
 _numbers = itertools.count(1)
 _loops: list[EventLoop] = []
-_placing = threading.Lock()
+_placing = ReentrantLock()
 
 
 def place(driver: Turned) -> EventLoop:
@@ -283,7 +284,7 @@ def place(driver: Turned) -> EventLoop:
     """
     if sys.is_finalizing():  # Python 3.11 starts a thread without an error, and waits without end until it runs
         raise ConnectionFailed("the client's thread cannot be started: the interpreter is ending")
-    with _placing:
+    with _placing.hold():
         if len(_loops) >= MOST_LOOPS:
             loop = min(_loops, key=lambda one: one.load)
             loop.load += 1
@@ -302,7 +303,7 @@ def place(driver: Turned) -> EventLoop:
 
 
 def _leave(loop: EventLoop) -> None:
-    with _placing:
+    with _placing.hold():
         loop.load -= 1
         if not loop.load:  # under the same lock: no driver may be placed in between
             _close(loop)
@@ -318,7 +319,7 @@ def _forget() -> None:
     """In a forked child no thread of its parent lives."""
     global _placing
     _loops.clear()
-    _placing = threading.Lock()
+    _placing = ReentrantLock()
 
 
 if hasattr(os, "register_at_fork"):

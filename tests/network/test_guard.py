@@ -1,13 +1,14 @@
-"""Guard, Bell and Door: balanced after any error of a signal handler, and no wake is lost."""
+"""Guard, ReentrantLock, Bell and Door: balanced after any error of a signal handler, and no wake is lost."""
 
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
-from kohort.network._guard import Bell, Door, Guard
+from kohort.network._guard import Bell, Door, Guard, ReentrantLock
 
 
 class Alarm(Exception):
@@ -32,7 +33,8 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def in_a_thread(function: Callable[[], object]) -> object:
+def in_a_thread(function: Callable[[], object], patience_s: float = 120.0) -> object:
+    """What it returns or raises; a string if it is not back in time."""
     came: list[object] = []
 
     def run() -> None:
@@ -43,9 +45,8 @@ def in_a_thread(function: Callable[[], object]) -> object:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(120)
-    assert came, "it is locked"
-    return came[0]
+    thread.join(patience_s)
+    return came[0] if came else "it is locked"
 
 
 def test_a_guard_returns_what_its_function_does_and_raises_what_it_raises() -> None:
@@ -100,6 +101,52 @@ def test_a_thread_that_is_interrupted_while_waiting_for_a_guard_does_not_release
     other.join(120)
     holder.join(120)
     assert inside == [True]
+
+
+def is_free(lock: ReentrantLock) -> bool:
+    """Another thread gets the lock at once."""
+    return in_a_thread(lambda: lock.hold().release(), patience_s=1.0) is None
+
+
+def test_a_reentrant_lock_is_held_until_its_last_hold_is_released() -> None:
+    lock = ReentrantLock()
+    with suppress(Alarm), lock.hold():
+        with lock.hold() as inner:
+            inner.release()
+            inner.release()
+        assert not is_free(lock)
+        raise Alarm
+    assert is_free(lock)
+
+
+def test_a_dropped_hold_is_released() -> None:
+    lock = ReentrantLock()
+    lock.hold()
+    hold = lock.hold()
+    assert not is_free(lock)
+    del hold
+    assert is_free(lock)
+
+
+def test_no_handler_that_raises_leaves_a_reentrant_lock_held() -> None:
+    """From Python 3.14 on, one that runs behind `RLock.__enter__` does."""
+    lock, raised = ReentrantLock(), 0
+
+    def handler(*_given: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        while raised < 200:
+            with suppress(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)
+                while True:
+                    with lock.hold():
+                        pass
+            raised += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert is_free(lock)
 
 
 def test_a_bell_that_rang_after_the_look_ends_the_wait() -> None:

@@ -1,8 +1,8 @@
-"""Guard, Bell and Door with threads that run at the same time."""
+"""Guard, ReentrantLock, Bell and Door with threads that run at the same time."""
 
 import threading
 
-from kohort.network._guard import Bell, Door, Guard
+from kohort.network._guard import Bell, Door, Guard, ReentrantLock
 
 THREADS, ROUNDS = 4, 2000
 
@@ -27,6 +27,20 @@ def test_a_guard_lets_one_thread_count_at_a_time() -> None:
         for _ in range(ROUNDS):
             guard.run(add)
             assert not guard.owned
+
+    at_once(*[work] * THREADS)
+    assert count == [THREADS * ROUNDS]
+
+
+def test_a_reentrant_lock_lets_one_thread_count_at_a_time() -> None:
+    lock = ReentrantLock()
+    count = [0]
+
+    def work() -> None:
+        for _ in range(ROUNDS):
+            with lock.hold(), lock.hold():
+                seen = count[0]
+                count[0] = seen + 1
 
     at_once(*[work] * THREADS)
     assert count == [THREADS * ROUNDS]
