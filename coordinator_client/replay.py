@@ -76,10 +76,10 @@ class _Received:
     found: dict[int, dict[TopicPartition, int]] = field(default_factory=lambda: {LATEST: {}, EARLIEST: {}})
     requested: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
 
-    def sees(self, taped: Taped) -> None:
+    def sees(self, taped: Taped, cluster: ClusterView) -> None:
         place, value = (taped.connection, taped.correlation_id), tape.value(taped)
         if taped.api == "OffsetFetch" and taped.direction == "response":
-            self.committed |= committed_offsets(value).found
+            self.committed |= committed_offsets(value, {one.name: one.id for one in cluster.topics.values()}).found
         elif taped.api == "ListOffsets" and taped.direction == "request":
             self.requested[place] = {
                 TopicPartition(topic.name, one.partition_index): one.timestamp
@@ -291,7 +291,7 @@ def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
             play.sees_metadata(each)
         elif each.api in ("OffsetFetch", "ListOffsets"):
             if play.received is not None:
-                play.received.sees(each)
+                play.received.sees(each, play.cluster)
         elif each.api == "OffsetCommit":
             play.sees_commit(each)
         elif each.api in RESPONSE_EVENTS and each.direction == "request":

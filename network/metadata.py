@@ -161,6 +161,11 @@ class ClusterView(NamedTuple):
         view = self.topics.get(topic)
         return view.id if view else NO_TOPIC_ID
 
+    def may_appear(self, topic: str) -> bool:
+        """True if the topic is not known, and no error is final."""
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return topic not in self.topics and self.refused.get(topic, unknown) == unknown
+
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         view = self.topics.get(topic)
         return tuple(TopicPartition(topic, number) for number in sorted(view.partitions)) if view else ()

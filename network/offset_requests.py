@@ -128,12 +128,17 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Listed
 
 
 def offset_fetch_request(
-    group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = True
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    stable: bool = True,
+    topic_ids: Mapping[str, UUID] = MappingProxyType({}),
 ) -> Callable[[int], OffsetFetchRequest]:
     """A request for committed offsets, of all partitions if None, by version: KIP-709 moved everything into a list of
     groups.
 
     `stable`: offsets that an open transaction may still change are to be refused, never shown (KIP-447).
+    `topic_ids`: the id of each topic, which versions after `BEFORE_TOPIC_IDS` need.
     """
     topics: dict[str, list[int]] = {}
     for partition in partitions or ():
@@ -149,7 +154,7 @@ def offset_fetch_request(
             wanted = None if everything else single
             return OffsetFetchRequest(group_id=group_id, topics=wanted, groups=(), require_stable=only_stable)
         many = tuple(
-            OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps))
+            OffsetFetchRequestTopics(name=name, topic_id=topic_ids.get(name, NO_TOPIC_ID), partition_indexes=tuple(ps))
             for name, ps in topics.items()
         )
         group = OffsetFetchRequestGroup(group_id=group_id, topics=None if everything else many)
@@ -175,15 +180,20 @@ class CommittedResponse(NamedTuple):
         return self.error or self.failed.get(partition, 0)
 
 
-def committed_offsets(response: OffsetFetchResponse) -> CommittedResponse:
-    """The results of an OffsetFetch response of either form."""
+def committed_offsets(
+    response: OffsetFetchResponse, topic_ids: Mapping[str, UUID] = MappingProxyType({})
+) -> CommittedResponse:
+    """The results of an OffsetFetch response of either form. `topic_ids`: as in the request."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
     error = response.error_code
     rows = [(topic.name, one) for topic in response.topics for one in topic.partitions]
     for group in response.groups:
         error = error or group.error_code
-        rows.extend((topic.name, one) for topic in group.topics for one in topic.partitions)  # type: ignore[misc]
+        for topic in group.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            rows.extend((name, one) for one in topic.partitions)  # type: ignore[misc]
     for name, one in rows:
         partition = TopicPartition(name, one.partition_index)
         if one.error_code:

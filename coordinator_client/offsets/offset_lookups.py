@@ -161,6 +161,7 @@ RETRIED_OFFSET_FETCH = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
 
@@ -292,7 +293,7 @@ class OffsetsRequestManager:
                 lookup.future.set_exception(OperationTimeout("no response to OffsetFetch in time"))
         if coordinator is None or self._context.config.group is None:
             return
-        owed = self._positions.owed_committed(now, self._unsettled())
+        owed = self._positions.owed_committed(self._context.metadata.view, now, self._unsettled())
         if owed:
             yield self._request_of_positions(coordinator, owed)
         for lookup in self._committed_lookups:
@@ -371,15 +372,21 @@ class OffsetsRequestManager:
                     self._cluster.coordinator_lost(coordinator.endpoint, outcome.error)
                 lost(now)
                 return
-            response = committed_offsets(outcome.value)
+            response = committed_offsets(outcome.value, topic_ids)
+            if ErrorCode.UNKNOWN_TOPIC_ID in response.codes:
+                self._context.metadata.request_update()  # the metadata of the coordinator or this one is old
             if moved := response.codes & NOT_THE_COORDINATOR:
                 self._cluster.finder.lost(coordinator.endpoint)
                 if (view := self._context.view()) is not None:
                     self._context.post_event(CommitRefused(moved.pop(), view.identity, frozenset(partitions)))
             responded(response, now)
 
-        request = offset_fetch_request(self._context.config.group or "", sorted(partitions), stable=stable)
-        pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
+        view, group = self._context.metadata.view, self._context.config.group or ""
+        topic_ids = {topic: view.topic_id(topic) for topic in {one.topic for one in partitions}}
+        request = offset_fetch_request(group, sorted(partitions), stable=stable, topic_ids=topic_ids)
+        # By name, a broker may give an offset of a deleted topic for one that was created under its name.
+        at_most = BEFORE_TOPIC_IDS if NO_TOPIC_ID in topic_ids.values() else None
+        pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, at_most)
         return UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, pending)
 
     def _committed_known(self, response: CommittedResponse, partitions: Iterable[TopicPartition]) -> None:

@@ -261,12 +261,18 @@ class Positions:
         """True if a partition waits for its committed offset."""
         return any(self.states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self.states.unsettled)
 
-    def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
+    def owed_committed(
+        self, view: ClusterView, now: float, saving: Container[TopicPartition] = ()
+    ) -> dict[TopicPartition, int]:
         """Partitions to request with OffsetFetch, each with its serial. They are marked as in flight.
 
-        Those in `saving` wait.
+        Those in `saving` wait, and those of a topic without metadata: its id keeps offsets of a deleted topic out.
         """
-        due = [partition for partition in self._due(FetchState.NEEDS_COMMITTED, now) if partition not in saving]
+        due = [
+            partition
+            for partition in self._due(FetchState.NEEDS_COMMITTED, now)
+            if partition not in saving and not view.may_appear(partition.topic)
+        ]
         owed = {partition: self.states[partition].serial for partition in due}
         self._mark(owed)
         return owed

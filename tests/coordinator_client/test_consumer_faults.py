@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kohort.admin import Admin
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Lost
 from kohort.coordinator_client.consumer_settings import GroupProtocol
@@ -46,6 +47,32 @@ def test_a_broker_killed_and_started_again_costs_time_and_nothing_else(unique: N
             assert consumer.health().healthy
             assert consumer.group_metadata().generation == generation
             assert hooks.kinds() == ["Assigned"]
+
+
+@pytest.mark.broker
+def test_an_offset_of_a_topic_that_was_created_again_without_its_coordinator_is_not_used(unique: Name) -> None:
+    """The coordinator is away while it would delete the offsets of a deleted topic, so it keeps them."""
+    if wanted_version() < "4.1":
+        pytest.skip("OffsetFetch has topic ids since 4.1")
+    group, topic = unique("group"), unique("topic")
+    partition = TopicPartition(topic, 0)
+    with RealCluster(3, version=wanted_version(), properties={"offsets.topic.replication.factor": 1}) as cluster:
+        create_topic(cluster.bootstrap, topic)
+        produce(cluster.bootstrap, topic, numbers(0, 10))
+        with Consumer(cluster.bootstrap, group=group) as consumer:
+            consumer.assign({partition: 0})
+            consumer.commit({partition: 10})
+            coordinator = node_at(cluster, consumer.health().coordinator)
+        coordinator.stop()
+        alive = ",".join(node.bootstrap for node in cluster.nodes if node is not coordinator)
+        with Admin(alive) as admin:
+            admin.delete_topics(topic)
+        create_topic(alive, topic)
+        produce(alive, topic, numbers(10, 20))
+        cluster.start()
+        with Consumer(cluster.bootstrap, group=group, auto_offset_reset="earliest") as consumer:
+            consumer.assign([partition])
+            assert [record.value for record in read(consumer, 20)] == numbers(10, 20)
 
 
 @pytest.mark.broker

@@ -171,6 +171,8 @@ class ModelledConsumer:
         self.committed |= self.positions
 
     def commit_by_hand(self) -> None:
+        for one in self.assigned:
+            self.position_of(one)  # a position that has yet to be looked up is at this offset afterwards
         offsets = {one: self.chance.randint(self.starts[one], len(self.logs[one])) for one in self.some(self.all)}
         self.consumer.commit(offsets, allow_rewind=True)
         self.committed |= offsets

@@ -235,8 +235,8 @@ def test_committed_offsets_that_are_requested_again_are_sorted_out_in_proportion
         wide.core.assign(frozenset(wide.partitions), {}, {})
         wide.turn()
         wide.settle("FindCoordinator", FindCoordinatorResponse(error_code=0, node_id=1, host="b1", port=9092))()
+        wide.settle("Metadata", wide.metadata())()
         wide.turn()
-        wide.settle("Metadata", wide.metadata())
         topics = tuple(
             OffsetFetchResponseTopic(
                 name=name,

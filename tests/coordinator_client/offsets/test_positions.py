@@ -53,8 +53,8 @@ def only_list(one: Positions, now: float = 0.0) -> ListOffsetsLookup:
 def test_a_member_starts_where_the_group_committed() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    assert one.owed_committed(0.0) == {P0: one.state(P0).serial}
-    assert one.owed_committed(0.0) == {}  # requested once
+    assert one.owed_committed(cluster(), 0.0) == {P0: one.state(P0).serial}
+    assert one.owed_committed(cluster(), 0.0) == {}  # requested once
     assert one.point(P0) is None
     one.committed(P0, OffsetAndMetadata(42), WALL)
     assert one.known_position(P0) == 42
@@ -70,7 +70,7 @@ def test_a_member_starts_where_the_group_committed() -> None:
 def test_nothing_committed_goes_by_policy_and_is_reported(policy: str, timestamp: int) -> None:
     one = positions(policy)
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.committed(P0, None, WALL)
     lookup = only_list(one)
     assert lookup.timestamp == timestamp
@@ -84,7 +84,7 @@ def test_nothing_committed_goes_by_policy_and_is_reported(policy: str, timestamp
 def test_policy_none_raises_and_rests_until_a_seek() -> None:
     one = positions("none")
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.committed(P0, None, WALL)
     error = one.take_error()
     assert isinstance(error, NoOffset)
@@ -187,7 +187,7 @@ def test_what_was_requested_before_a_seek_is_void() -> None:
     one.listed(lookup, ListedOffset(0, -1, 3))
     assert one.known_position(P0) == 99
     one.assign(P1, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.seek(P1, 5)
     one.committed(P1, OffsetAndMetadata(1), WALL)
     assert one.known_position(P1) == 5
@@ -331,7 +331,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_reset_by_policy(
     gone: list[TopicPartition] = []
     one = Positions(ResetPolicy.of(policy), gone=gone.append)
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.committed(P0, OffsetAndMetadata(10, 7), WALL)
     one.validated(only_epoch(one, cluster(epoch=3)), *response, WALL)
     assert one.take_error() is None
@@ -434,7 +434,7 @@ def test_an_offset_that_a_broker_names_without_an_epoch_is_read_without_validati
 def test_a_truncation_that_follows_a_committed_offset_is_found() -> None:
     one = positions("latest")
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.committed(P0, OffsetAndMetadata(42, 2), WALL)
     one.validated(only_epoch(one, cluster(epoch=3)), 42, 2, WALL)
     assert one.point(P0) is not None
@@ -502,7 +502,7 @@ def test_a_broker_too_old_to_be_asked_is_read_from_all_the_same() -> None:
 def test_a_committed_offset_of_this_very_epoch_needs_no_request() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    one.owed_committed(0.0)
+    one.owed_committed(cluster(), 0.0)
     one.committed(P0, OffsetAndMetadata(42, 3), WALL)
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
     assert one.point(P0) is not None

@@ -11,14 +11,22 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetReset, TopicRecreated, UnknownTopic
 from kohort.network.offset_requests import LATEST
 from kohort.network.requests import ResponseReceived
+from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
-from tests.coordinator_client.core_rig import Rig, metadata
+from tests.coordinator_client.core_rig import ID, Rig, metadata
 
 P0 = TopicPartition("topic", 0)
 NOTICES: dict[str, Any] = {
@@ -177,3 +185,40 @@ def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one
     lookups = [lookup for _endpoint, lookup in rig.open if lookup.api == "ListOffsets" and lookup is not old]
     lookups[-1].done(ResponseReceived(response, 6), 2.1)
     assert rig.core.positions.known_position(place) == 500
+
+
+def with_code(topic_id: uuid.UUID, code: int, offset: int = -1) -> ResponseReceived:
+    one = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="", error_code=code)
+    topic = OffsetFetchResponseTopics(name="", topic_id=topic_id, partitions=(one,))
+    return ResponseReceived(OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=(topic,)),)), 10)
+
+
+def requested_ids(rig: Rig) -> list[uuid.UUID]:
+    """The topic ids of the OffsetFetch requests in flight."""
+    made = [one.request(one.max_version or 10) for _endpoint, one in rig.open if one.api == "OffsetFetch"]
+    return [topic.topic_id for one in made for group in one.groups for topic in group.topics]
+
+
+def test_committed_offsets_are_requested_by_the_ids_of_the_topics() -> None:
+    """A request waits for its topics' metadata. A coordinator with other metadata has the request repeated."""
+    new, t0 = uuid.UUID(int=7), TopicPartition("t", 0)
+    rig = Rig(group="g")
+    rig.core.assign(frozenset({t0}), {}, {})
+    rig.core.positions.drop(t0)
+    rig.core.positions.assign(t0, start=None, has_group=True, wall_ms=0)
+    rig.turn(0.0)
+    found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
+    rig.turn(0.0)
+    assert requested_ids(rig) == []
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)
+    rig.turn(0.0)
+    assert requested_ids(rig) == [ID]
+    rig.settle("OffsetFetch", with_code(ID, ErrorCode.UNKNOWN_TOPIC_ID), 1.0)
+    rig.turn(1.0)
+    anew = metadata({0: 1})
+    rig.settle("Metadata", ResponseReceived(anew._replace(topics=(anew.topics[0]._replace(topic_id=new),)), 12), 1.0)
+    rig.turn(2.0)
+    assert requested_ids(rig) == [new]
+    rig.settle("OffsetFetch", with_code(new, 0, 5), 2.0)
+    assert rig.core.positions.known_position(t0) == 5

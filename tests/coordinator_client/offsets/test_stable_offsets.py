@@ -44,7 +44,7 @@ def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_requested(l
 @pytest.mark.parametrize("stable", [None, True, False])
 def test_committed_offsets_are_stable_ones_unless_others_are_requested(stable: bool | None) -> None:
     rig = ready()
-    given = {} if stable is None else {"stable": stable}
+    given: dict[str, Any] = {} if stable is None else {"stable": stable}
     rig.core.lookups.look_up_committed([P0], 60.0, **given)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
