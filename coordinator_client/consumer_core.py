@@ -406,11 +406,12 @@ class ConsumerCore(CoreFields):
     def refresh_allowed(self) -> None:
         """After marks or the view changed: which partitions are fetched and shown."""
         assignment = self.assignment
-        fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
+        of_group = self.view if assignment is not self.manual else None
+        fetchable = assignment.partitions if of_group is None else of_group.fetchable
         before = self._allowed_for
         if before[0] is assignment and before[1] is fetchable and before[2] is self.marks:
             return
-        allowed = frozenset(fetchable).difference(self.marks.covered(assignment))
+        allowed = fetchable.difference(self.marks.covered(assignment))
         self._allowed_for = (assignment, fetchable, self.marks)
         if allowed == self.allowed:
             return

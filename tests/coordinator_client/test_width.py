@@ -4,6 +4,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,9 +197,10 @@ def test_a_turn_behind_a_change_of_one_partition_looks_at_no_other() -> None:
         wide.settle("Metadata", wide.metadata())()
         wide.turn()
         wide.turn()
-        core.pause(frozenset(wide.partitions[:1]), (), None)
+        first = frozenset(wide.partitions[:1])
+        wide.step("a pause", partial(core.pause, first, (), None))
         wide.step("behind a pause", wide.turn)
-        core.resume(frozenset(wide.partitions[:1]), (), None)
+        wide.step("a resume", partial(core.resume, first, (), None))
         wide.step("behind a resume", wide.turn)
         core.seek(wide.partitions[1], 3)
         wide.step("behind a seek", wide.turn)
@@ -212,6 +214,7 @@ def test_a_turn_behind_a_change_of_one_partition_looks_at_no_other() -> None:
     by_topic = 8 * (10 - 1) * FEW / PER_TOPIC
     last = "behind a response of the session"
     assert many[last] - few.pop(last) > by_topic, "the test shows a look at each partition"
+    assert all(many[name] == few.pop(name) for name in ("a pause", "a resume")), counts
     assert all(many[name] - few[name] <= by_topic for name in few), counts
 
 
