@@ -118,7 +118,11 @@ def consume(
     quiet: Quiet = False,
     share: Annotated[
         str | None,
-        typer.Option("--share", help="Join this share group. Records are accepted when they are written."),
+        typer.Option(
+            "--share",
+            help="Join this share group. Records are accepted when they are written. A new group starts at the end of "
+            "the topic, unless `kohort group configs` has set share.auto.offset.reset.",
+        ),
     ] = None,
 ) -> None:
     """Read records from a topic.

@@ -102,6 +102,11 @@ class ProducerBase:
             raise
 
     @property
+    def config(self) -> ProducerConfig:
+        """The checked settings."""
+        return self._config
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor failed."""
         return self._handle.read(lambda core: core.accumulator.buffered)

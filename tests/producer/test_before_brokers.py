@@ -87,6 +87,11 @@ def test_the_time_out_names_the_addresses_and_the_last_error() -> None:
             transactional.transaction().__enter__()
 
 
+def test_a_producer_has_its_checked_settings() -> None:
+    with Producer("127.0.0.1:1", client_id="mine") as producer:
+        assert (producer.config.client_id, producer.config.bootstrap) == ("mine", ("127.0.0.1:1",))
+
+
 def test_bootstrap_timeout_is_no_setting_of_a_producer() -> None:
     with pytest.raises(ConfigError, match="bootstrap_timeout_ms"):
         ProducerConfig.of(bootstrap="b:1", bootstrap_timeout_ms=1)
