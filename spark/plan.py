@@ -155,10 +155,10 @@ def plan(
             log.check(stops, "stop")
         gaps += log.never_committed()
         since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
-    by_number = isinstance(start, Mapping) and isinstance(stop, Mapping)
+    by_number = _by_number(start) & _by_number(stop)
     ranges = [
         # Two offsets in the wrong order are an error; a time or a commit behind the stop gives an empty range.
-        OffsetRange(*place, starts[place], stops[place] if by_number else max(starts[place], stops[place]))
+        OffsetRange(*place, starts[place], stops[place] if place in by_number else max(starts[place], stops[place]))
         for place in places
     ]
     if within is not None:
@@ -170,6 +170,12 @@ def plan(
         ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most
     )
     return ReadPlan(pieces, sorted(gaps))
+
+
+def _by_number(bound: Bound) -> set[TopicPartition]:
+    """The partitions with an offset of the caller."""
+    points = bound if isinstance(bound, Mapping) else {}
+    return {TopicPartition(*place) for place, point in points.items() if isinstance(point, SupportsIndex)}
 
 
 def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:

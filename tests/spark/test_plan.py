@@ -163,6 +163,17 @@ def test_two_numbers_in_the_wrong_order_are_a_mistake(broker: SelectedBroker, th
         plan(broker.bootstrap, partitions=[place], start={place: 5}, stop={place: 4})
 
 
+@pytest.mark.parametrize(("start", "stop"), [(5, FIRST), (FIRST + timedelta(seconds=20), FIRST)])
+def test_a_time_of_one_partition_behind_its_stop_is_an_empty_range(
+    broker: SelectedBroker, thirty: str, start: Any, stop: Any
+) -> None:
+    place, other = TopicPartition(thirty, 0), TopicPartition(thirty, 1)
+    found = plan(
+        broker.bootstrap, partitions=[place, other], start={place: start, other: 0}, stop={place: stop, other: 3}
+    )
+    assert found == (OffsetRange(thirty, 1, 0, 3),)
+
+
 def test_a_topic_that_is_not_there_is_named(broker: SelectedBroker, unique: Callable[[str], str]) -> None:
     name = unique("nowhere")
     with pytest.raises(UnknownTopic, match=name):
