@@ -509,7 +509,7 @@ class AsyncProducer(ProducerBase):
         return end
 
     async def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
-        await self._wait(reached, timeout_s, lambda core: core.transactions.overdue(core.unreached))
+        await self._wait(reached, timeout_s, lambda core: core.transactions.overdue(*core.unreached))
 
     async def _wait(
         self,

@@ -390,7 +390,7 @@ class Producer(ProducerBase):
 
     def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
         """Wait for the transaction."""
-        self._wait(reached, timeout_s, lambda core: core.transactions.overdue(core.unreached))
+        self._wait(reached, timeout_s, lambda core: core.transactions.overdue(*core.unreached))
 
     def _end_transaction(self, timeout_s: float) -> None:
         """End the transaction in progress.

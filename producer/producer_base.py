@@ -149,9 +149,10 @@ class ProducerBase:
 
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:
+            unreached, hint = core.unreached
             return OperationTimeout(
-                f"no metadata of the topic after {self._config.max_block_ms} ms{core.unreached}",
-                hint="check bootstrap, and that a broker runs there" if core.unreached else "check the topic's name",
+                f"no metadata of the topic after {self._config.max_block_ms} ms{unreached}",
+                hint=hint or "check the topic's name",
                 topic=topic,
             )
         return BufferFull(

@@ -174,13 +174,14 @@ class ProducerCore(ClientCore[ProducerConfig]):
         return inf
 
     @property
-    def unreached(self) -> str:
-        """The bootstrap addresses and the last error as a part of a sentence; empty once a broker has responded."""
+    def unreached(self) -> tuple[str, str]:
+        """The addresses and the last error as a part of a sentence, and a hint; empty once a broker has responded."""
         error = self.endpoints.last_error
         if error is None or self.endpoints.ever_responded:
-            return ""
+            return "", ""
         addresses = ", ".join(f"{one.host}:{one.port}" for one in self.endpoints.bootstrap)
-        return f": no broker was reached at {addresses}: {error.message}"
+        hint = error.hint or "check bootstrap, and that a broker runs there"
+        return f": no broker was reached at {addresses}: {error.message}", hint
 
     def metrics(self, now: float) -> "ProducerMetrics":
         """All metrics at `now`."""

@@ -254,10 +254,12 @@ class TransactionManager:
             self.abort()
         return self._end if self.state is TxnState.COMMITTING else None
 
-    def overdue(self, unreached: str = "") -> OperationTimeout:
+    def overdue(self, unreached: str = "", hint_unreached: str = "") -> OperationTimeout:
         """The error of a call that has waited too long. `unreached`: the reason, if no broker has ever responded."""
         what, hint = OVERDUE[self.state]
-        return OperationTimeout(f"{what}{unreached}", hint=hint, transactional_id=self.transactional_id)
+        return OperationTimeout(
+            f"{what}{unreached}", hint=hint_unreached or hint, transactional_id=self.transactional_id
+        )
 
     @property
     def settled(self) -> bool:

@@ -1,6 +1,8 @@
 """A producer that is made before its brokers, or while none can be reached."""
 
+import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -90,6 +92,30 @@ def test_the_time_out_names_the_addresses_and_the_last_error() -> None:
 def test_a_producer_has_its_checked_settings() -> None:
     with Producer("127.0.0.1:1", client_id="mine") as producer:
         assert (producer.config.client_id, producer.config.bootstrap) == ("mine", ("127.0.0.1:1",))
+
+
+def test_the_time_out_has_the_cure_of_the_last_error() -> None:
+    def alert() -> None:
+        with suppress(OSError):
+            while True:
+                with listener.accept()[0] as caller:
+                    caller.recv(1000)
+                    caller.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=alert, daemon=True)
+        serving.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            Producer(address, max_block_ms=1000) as plain,
+            Producer(address, transactional_id="tx", max_block_ms=1000) as transactional,
+        ):
+            for call in (lambda: plain.send("topic", b"lost"), transactional.begin):
+                with pytest.raises(OperationTimeout, match="the broker's listener uses TLS") as found:
+                    call()
+                assert found.value.hint == 'set security_protocol="SSL" (or "SASL_SSL")'
+        listener.shutdown(socket.SHUT_RDWR)
+        serving.join()
 
 
 def test_bootstrap_timeout_is_no_setting_of_a_producer() -> None:
