@@ -17,7 +17,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import OperationTimeout
+from kohort.coordinator_client import OperationTimeout, UnknownTopic
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, check_limits, split
 from kohort.spark.record_size import most_offsets
@@ -133,28 +133,36 @@ def plan(
         max_bytes_per_partition=max_bytes_per_partition,
     )
     with Consumer(bootstrap, group=group, **settings) as consumer:
-        try:
-            places = places_of(consumer, topics, partitions, pattern)
-        except OperationTimeout as error:
-            raise OperationTimeout(
-                "no response to Metadata requests",
-                hint="check the address, and that it can be reached from this machine",
-                bootstrap=bootstrap,
-                **error.place,
-            ) from error
-        if not places and pattern is None:
-            raise PlanError("nothing to read", hint="name topics or partitions")
-        log = LogRange(consumer, places, has_group=group is not None)
-        starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
-        gaps: list[PlanGap] = []
-        if on_data_loss == "skip":
-            gaps = log.gaps(starts)
-            starts, stops = log.clamped(starts), log.clamped(stops)
-        else:
-            log.check(starts, "start")
-            log.check(stops, "stop")
-        gaps += log.never_committed()
-        since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
+        places: tuple[TopicPartition, ...] = ()
+        while True:
+            before = places
+            try:
+                places = places_of(consumer, topics, partitions, pattern)
+            except OperationTimeout as error:
+                raise OperationTimeout(
+                    "no response to Metadata requests",
+                    hint="check the address, and that it can be reached from this machine",
+                    bootstrap=bootstrap,
+                    **error.place,
+                ) from error
+            if not places and pattern is None:
+                raise PlanError("nothing to read", hint="name topics or partitions")
+            log = LogRange(consumer, places, has_group=group is not None)
+            try:
+                starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
+                gaps: list[PlanGap] = []
+                if on_data_loss == "skip":
+                    gaps = log.gaps(starts)
+                    starts, stops = log.clamped(starts), log.clamped(stops)
+                else:
+                    log.check(starts, "start")
+                    log.check(stops, "stop")
+                gaps += log.never_committed()
+                since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
+                break
+            except UnknownTopic:  # of the pattern, and deleted since it was listed
+                if pattern is None or places == before:
+                    raise
     by_number = _by_number(start) & _by_number(stop)
     ranges = [
         # Two offsets in the wrong order are an error; a time or a commit behind the stop gives an empty range.

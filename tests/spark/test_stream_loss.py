@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kohort import KohortError, TopicPartition
+from kohort.coordinator_client import UnknownTopic
 from kohort.coordinator_client.offsets import offset_lookups
-from kohort.spark import DataLossError, OffsetRange, PlanError
+from kohort.spark import DataLossError, OffsetRange, PlanError, plan
 from kohort.spark.offset_json import Logged
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
@@ -207,6 +208,23 @@ def test_a_topic_that_goes_while_its_offsets_are_requested_does_not_end_a_tolera
     goes_at(1)
     run.prepareForTriggerAvailableNow()
     assert run.latestOffset(left) == left
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "skip"])
+def test_a_plan_lacks_a_topic_of_its_pattern_that_is_deleted_while_offsets_are_requested(
+    fake: FakeBroker, on_data_loss: Any
+) -> None:
+    def goes(_call: object) -> None:
+        control.remove()
+        fake.delete_topic("goes")
+
+    control = fake.control("ListOffsets", goes)
+    left = plan(fake.bootstrap, pattern="goes|stays", on_data_loss=on_data_loss, default_api_timeout_ms=2000)
+    assert left == (OffsetRange("stays", 0, 0, 1),)
+    fake.create_topic("goes")
+    control = fake.control("ListOffsets", goes)
+    with pytest.raises(UnknownTopic, match="goes"):
+        plan(fake.bootstrap, topics=["goes"], pattern="stays", default_api_timeout_ms=2000)
 
 
 @pytest.mark.proves("B-39")
