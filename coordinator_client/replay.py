@@ -202,10 +202,12 @@ class _Play:
             return
         if (sent := self.committed_as.pop(place, None)) is None:
             return
+        names = {one.id: one.name for one in self.cluster.topics.values()}
         refused: dict[int, set[TopicPartition]] = {}
         for topic in value.topics:
+            name = topic.name or names.get(topic.topic_id, "")
             for one in topic.partitions:
-                refused.setdefault(one.error_code, set()).add(TopicPartition(topic.name, one.partition_index))
+                refused.setdefault(one.error_code, set()).add(TopicPartition(name, one.partition_index))
         for code in sorted(refused.keys() - {0}):
             self.member.step(CommitRefused(code, sent, frozenset(refused[code])), taped.time_s)
             self.turn(taped.time_s)

@@ -9,7 +9,9 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.replay import NoMember, rebalances_on, replay
 from kohort.network.errors import ConfigError
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.protocol import tape
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.tape import Taped, TapeError
 from kohort.protocol.wire import WireConnection
@@ -74,6 +76,20 @@ def test_a_replay_shows_the_first_request_that_differs(tmp_path: Path) -> None:
     _, frame = WireConnection("me").send("JoinGroup", 9, join)
     (step,) = replay([Taped(0.0, "b:1", 1, "request", "JoinGroup", 9, 0, frame)])
     assert step.difference == "the member sends no such request", "it has not found its coordinator yet"
+
+
+def test_a_refused_commit_on_a_tape_has_its_partitions(tmp_path: Path) -> None:
+    path, partition = tmp_path / "life.tape", TopicPartition("t", 0)
+    with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g", tape=str(path)) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment:
+            consumer.poll(0.1)
+        with pytest.raises(BrokerError, match="METADATA_TOO_LARGE"):
+            consumer.commit({partition: OffsetAndMetadata(0, metadata="long" * 5_000)})
+    frames = list(tape.read(path.read_text().splitlines()))
+    assert {each.version for each in frames if each.api == "OffsetCommit"} == {10}  # which has topic ids only
+    refusals = [one.commits_refused for one in rebalances_on(frames)]
+    assert ((partition, ErrorCode.OFFSET_METADATA_TOO_LARGE),) in refusals
 
 
 def test_each_process_that_appended_to_a_tape_is_replayed(tmp_path: Path) -> None:
