@@ -164,7 +164,7 @@ class PlannedCommit(NamedTuple):
 
     wanted: dict[TopicPartition, OffsetAndMetadata]
     epochs: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, UUID]
+    topic_ids: Mapping[TopicPartition, UUID]
 
 
 class CommitRequestManager:
@@ -314,10 +314,20 @@ class CommitRequestManager:
 
     def order(self, order: CommitOrder) -> None:
         """Queue a commit that the group's state machine needs before it joins."""
-        known = {one.topic: self._topic_ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all were assigned
+        known = dict.fromkeys(order.offsets, NO_TOPIC_ID) | self._ids_read(order.offsets)  # all were assigned
         self.queue.put(
             Commit(order.offsets, {}, order.deadline, identity=order.identity, order=order.serial, topic_ids=known)
         )
+
+    def _ids_read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, UUID]:
+        """The ids of the topics that were read. After a topic was created again, it is the old one until a seek."""
+        ids = {one: self._topic_ids[one.topic] for one in partitions if one.topic in self._topic_ids}
+        for partition in ids.keys() & self._positions.failures.keys():
+            failure = self._positions.failures[partition]
+            old = failure.place.get("old_id") if isinstance(failure, TopicRecreated) else None
+            if isinstance(old, UUID):
+                ids[partition] = old
+        return ids
 
     # --- reports of errors that no call raises
 
@@ -443,9 +453,9 @@ class CommitRequestManager:
                 hint="commit(..., allow_rewind=True) if that is meant",
                 **partition._asdict(),
             )
-        owned, ids = self._assignment(), self._topic_ids
+        owned = self._assignment()
         epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
-        return PlannedCommit(wanted, epochs, {one.topic: ids[one.topic] for one in wanted if one.topic in ids})
+        return PlannedCommit(wanted, epochs, self._ids_read(wanted))
 
     def put_planned(
         self,

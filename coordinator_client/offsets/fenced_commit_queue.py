@@ -86,7 +86,7 @@ class Commit:
         identity: ConsumerGroupMetadata | None = None,
         order: int | None = None,
         blocking: bool = False,
-        topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+        topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({}),
         late_at: float | None = None,
         on_done: OnDone | None = None,
     ) -> None:
@@ -243,7 +243,7 @@ class CommitQueue:
             entry.add(commit)
 
     def _topic_id(self, commit: Commit, partition: TopicPartition) -> UUID | None:
-        view, read = self._metadata.view, commit.topic_ids.get(partition.topic)
+        view, read = self._metadata.view, commit.topic_ids.get(partition)
         if read is not None:
             return read
         return None if view.partition(partition) is None else view.topic_id(partition.topic)

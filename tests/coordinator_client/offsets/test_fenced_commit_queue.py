@@ -841,7 +841,7 @@ def test_a_request_of_which_every_commit_has_expired_is_not_waited_for() -> None
 def test_a_commit_of_what_was_read_ends_though_metadata_lost_the_topic_before_it_was_put() -> None:
     """Metadata is why the partition is revoked, so it has lost the topic before the commit that follows."""
     rig = Rig()
-    known = {"t": UUID(int=1)}
+    known = {P0: UUID(int=1)}
     rig.committer.put(Commit({P0: OffsetAndMetadata(7)}, {}, 60.0, topic_ids=known))
     rig.sent()
     rig.respond({P0: 3})

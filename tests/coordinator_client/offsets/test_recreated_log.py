@@ -102,6 +102,25 @@ def test_what_is_read_of_a_topic_created_again_can_be_committed() -> None:
 
 
 @pytest.mark.proves("B-39")
+def test_what_was_read_of_the_old_topic_is_not_committed_in_the_new_one() -> None:
+    """A commit came between the metadata with the new topic and the poll that raises TopicRecreated."""
+    with FakeBroker(topics={"topic": 1}) as fake:
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
+            read_five(fake, consumer)
+            made_anew(fake, consumer, 7)
+            with pytest.raises(TopicRecreated, match="not committed"):
+                consumer.commit({P0: 5})
+            with pytest.raises(TopicRecreated, match="positions are invalid"):
+                poll_until(consumer, lambda: False)
+            with pytest.raises(TopicRecreated, match="not committed"):
+                consumer.commit({P0: 5})
+            assert committed(fake) is None
+            consumer.seek(P0, 0)
+            consumer.commit({P0: 5})
+        assert committed(fake) == 5
+
+
+@pytest.mark.proves("B-39")
 def test_a_topic_that_is_created_again_after_its_partition_was_lost_is_read_from_its_beginning() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, **NOTICES) as consumer:
         read_five(fake, consumer)
