@@ -133,36 +133,18 @@ def plan(
         max_bytes_per_partition=max_bytes_per_partition,
     )
     with Consumer(bootstrap, group=group, **settings) as consumer:
-        places: tuple[TopicPartition, ...] = ()
+        wanted = (topics if isinstance(topics, str) else tuple(topics)), tuple(partitions), pattern
+        places = _listed(consumer, bootstrap, *wanted)
         while True:
-            before = places
-            try:
-                places = places_of(consumer, topics, partitions, pattern)
-            except OperationTimeout as error:
-                raise OperationTimeout(
-                    "no response to Metadata requests",
-                    hint="check the address, and that it can be reached from this machine",
-                    bootstrap=bootstrap,
-                    **error.place,
-                ) from error
-            if not places and pattern is None:
-                raise PlanError("nothing to read", hint="name topics or partitions")
             log = LogRange(consumer, places, has_group=group is not None)
             try:
-                starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
-                gaps: list[PlanGap] = []
-                if on_data_loss == "skip":
-                    gaps = log.gaps(starts)
-                    starts, stops = log.clamped(starts), log.clamped(stops)
-                else:
-                    log.check(starts, "start")
-                    log.check(stops, "stop")
-                gaps += log.never_committed()
+                starts, stops, gaps = _bounds(log, start, stop, on_data_loss, on_late_time)
                 since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
                 break
-            except UnknownTopic:  # of the pattern, and deleted since it was listed
-                if pattern is None or places == before:
+            except UnknownTopic:
+                if pattern is None or (now := _listed(consumer, bootstrap, *wanted)) == places:
                     raise
+                places = now  # a topic of the pattern was deleted since they were listed
     by_number = _by_number(start) & _by_number(stop)
     ranges = [
         # Two offsets in the wrong order are an error; a time or a commit behind the stop gives an empty range.
@@ -178,6 +160,43 @@ def plan(
         ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most
     )
     return ReadPlan(pieces, sorted(gaps))
+
+
+def _listed(
+    consumer: "Consumer",
+    bootstrap: str,
+    topics: Iterable[str],
+    partitions: Iterable[TopicPartition],
+    pattern: str | None,
+) -> tuple[TopicPartition, ...]:
+    """As `places_of`, with errors about a plan."""
+    try:
+        places = places_of(consumer, topics, partitions, pattern)
+    except OperationTimeout as error:
+        raise OperationTimeout(
+            "no response to Metadata requests",
+            hint="check the address, and that it can be reached from this machine",
+            bootstrap=bootstrap,
+            **error.place,
+        ) from error
+    if not places and pattern is None:
+        raise PlanError("nothing to read", hint="name topics or partitions")
+    return places
+
+
+def _bounds(
+    log: "LogRange", start: Bound, stop: Bound, on_data_loss: Loss, on_late_time: Late
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], list[PlanGap]]:
+    """The starts and stops of all partitions, and what they would miss."""
+    starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
+    gaps: list[PlanGap] = []
+    if on_data_loss == "skip":
+        gaps = log.gaps(starts)
+        starts, stops = log.clamped(starts), log.clamped(stops)
+    else:
+        log.check(starts, "start")
+        log.check(stops, "stop")
+    return starts, stops, gaps + log.never_committed()
 
 
 def _by_number(bound: Bound) -> set[TopicPartition]:
