@@ -320,11 +320,11 @@ class CommitRequestManager:
         )
 
     def _ids_read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, UUID]:
-        """The ids of the topics that were read. After a topic was created again, it is the old one until a seek."""
+        """The ids of the topics that were read. If a topic was created again: the old ones, until a poll raises it."""
         ids = {one: self._topic_ids[one.topic] for one in partitions if one.topic in self._topic_ids}
-        for partition in ids.keys() & self._positions.failures.keys():
-            failure = self._positions.failures[partition]
-            old = failure.place.get("old_id") if isinstance(failure, TopicRecreated) else None
+        for partition in ids.keys() & self._positions.errors.keys():
+            error = self._positions.errors[partition]
+            old = error.place.get("old_id") if isinstance(error, TopicRecreated) else None
             if isinstance(old, UUID):
                 ids[partition] = old
         return ids
