@@ -214,7 +214,8 @@ def test_a_turn_behind_a_change_of_one_partition_looks_at_no_other() -> None:
     by_topic = 8 * (10 - 1) * FEW / PER_TOPIC
     last = "behind a response of the session"
     assert many[last] - few.pop(last) > by_topic, "the test shows a look at each partition"
-    assert all(many[name] == few.pop(name) for name in ("a pause", "a resume")), counts
+    # Equal but for collisions of hashes, which are compared.
+    assert all(many[name] - few[name] < FEW for name in ("a pause", "a resume")), counts
     assert all(many[name] - few[name] <= by_topic for name in few), counts
 
 
