@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 from kohort.assignors import Assignor, Rebalance, UnknownAssignor, get
 from kohort.assignors.range import RangeAssignor
@@ -43,7 +44,14 @@ from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NOTHING_KNOWN, ClusterView
 from kohort.network.metadata_refresh import topics_changed
-from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset, committed_offsets, listed_offsets
+from kohort.network.offset_requests import (
+    EARLIEST,
+    LATEST,
+    ListedOffset,
+    commit_codes,
+    committed_offsets,
+    listed_offsets,
+)
 from kohort.network.request_versions import fit
 from kohort.protocol import membership, tape
 from kohort.protocol.catalogue import API
@@ -76,10 +84,10 @@ class _Received:
     found: dict[int, dict[TopicPartition, int]] = field(default_factory=lambda: {LATEST: {}, EARLIEST: {}})
     requested: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
 
-    def sees(self, taped: Taped, cluster: ClusterView) -> None:
+    def sees(self, taped: Taped, names: Mapping[UUID, str]) -> None:
         place, value = (taped.connection, taped.correlation_id), tape.value(taped)
         if taped.api == "OffsetFetch" and taped.direction == "response":
-            self.committed |= committed_offsets(value, {one.name: one.id for one in cluster.topics.values()}).found
+            self.committed |= committed_offsets(value, names).found
         elif taped.api == "ListOffsets" and taped.direction == "request":
             self.requested[place] = {
                 TopicPartition(topic.name, one.partition_index): one.timestamp
@@ -120,6 +128,11 @@ class _Play:
     received: _Received | None = None
     cluster: ClusterView = NOTHING_KNOWN
     state: MemberState = MemberState.OUT
+
+    @property
+    def names(self) -> dict[UUID, str]:
+        """The names of topics by their ids."""
+        return {one.id: one.name for one in self.cluster.topics.values()}
 
     def turn(self, now: float) -> None:
         """Let the member act until it has nothing left to do at this time."""
@@ -202,12 +215,9 @@ class _Play:
             return
         if (sent := self.committed_as.pop(place, None)) is None:
             return
-        names = {one.id: one.name for one in self.cluster.topics.values()}
         refused: dict[int, set[TopicPartition]] = {}
-        for topic in value.topics:
-            name = topic.name or names.get(topic.topic_id, "")
-            for one in topic.partitions:
-                refused.setdefault(one.error_code, set()).add(TopicPartition(name, one.partition_index))
+        for partition, code in commit_codes(value, self.names).items():
+            refused.setdefault(code, set()).add(partition)
         for code in sorted(refused.keys() - {0}):
             self.member.step(CommitRefused(code, sent, frozenset(refused[code])), taped.time_s)
             self.turn(taped.time_s)
@@ -293,7 +303,7 @@ def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
             play.sees_metadata(each)
         elif each.api in ("OffsetFetch", "ListOffsets"):
             if play.received is not None:
-                play.received.sees(each, play.cluster)
+                play.received.sees(each, play.names)
         elif each.api == "OffsetCommit":
             play.sees_commit(each)
         elif each.api in RESPONSE_EVENTS and each.direction == "request":

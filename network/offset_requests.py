@@ -31,7 +31,7 @@ from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import first_version
 
 if TYPE_CHECKING:
-    from kohort.protocol.apis.offset_commit import OffsetCommitRequest
+    from kohort.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from kohort.protocol.apis.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
@@ -181,10 +181,9 @@ class CommittedResponse(NamedTuple):
 
 
 def committed_offsets(
-    response: OffsetFetchResponse, topic_ids: Mapping[str, UUID] = MappingProxyType({})
+    response: OffsetFetchResponse, names: Mapping[UUID, str] = MappingProxyType({})
 ) -> CommittedResponse:
-    """The results of an OffsetFetch response of either form. `topic_ids`: as in the request."""
-    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    """The results of an OffsetFetch response of either form. `names`: those of topics, by the ids of the request."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
     error = response.error_code
@@ -268,6 +267,15 @@ def stored_at_once(group_id: str, offsets: Offsets) -> Iterator[Offsets]:
             part, size = {}, bytes_more
         part[partition] = to
     yield part
+
+
+def commit_codes(response: "OffsetCommitResponse", names: Mapping[UUID, str]) -> dict[TopicPartition, int]:
+    """The error code of each partition of an OffsetCommit response. `names`: as in `committed_offsets`."""
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), one.partition_index): one.error_code
+        for topic in response.topics
+        for one in topic.partitions
+    }
 
 
 def commit_request(

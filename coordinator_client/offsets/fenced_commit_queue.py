@@ -32,7 +32,7 @@ from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTi
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.metadata_refresh import MetadataRefresher
-from kohort.network.offset_requests import Offsets, commit_request, stored_at_once
+from kohort.network.offset_requests import Offsets, commit_codes, commit_request, stored_at_once
 from kohort.network.promise import Promise
 from kohort.protocol.errors import BrokerError, ErrorCode
 
@@ -627,12 +627,8 @@ class CommitQueue:
 
 
 def _codes(response: "OffsetCommitResponse", sent: SentCommit) -> dict[TopicPartition, int]:
-    names = {entry.topic_id: entry.partition.topic for entry in sent.entries}
-    return {
-        TopicPartition(topic.name or names.get(topic.topic_id, ""), one.partition_index): one.error_code
-        for topic in response.topics
-        for one in topic.partitions
-    }
+    known = {one.topic_id: one.partition.topic for one in sent.entries if one.topic_id is not None}
+    return commit_codes(response, known)
 
 
 def _error(

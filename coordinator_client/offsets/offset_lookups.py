@@ -372,7 +372,7 @@ class OffsetsRequestManager:
                     self._cluster.coordinator_lost(coordinator.endpoint, outcome.error)
                 lost(now)
                 return
-            response = committed_offsets(outcome.value, topic_ids)
+            response = committed_offsets(outcome.value, {topic_id: name for name, topic_id in topic_ids.items()})
             if ErrorCode.UNKNOWN_TOPIC_ID in response.codes:
                 self._context.metadata.request_update()  # the metadata of the coordinator or this one is old
             if moved := response.codes & NOT_THE_COORDINATOR:

@@ -34,7 +34,7 @@ def interrupt() -> None:
 
 
 def in_a_thread(function: Callable[[], object], patience_s: float = 120.0) -> object:
-    """What it returns or raises; a string if it is not back in time."""
+    """The value that `function` returns, or the error that it raises. After `patience_s` seconds, a string."""
     came: list[object] = []
 
     def run() -> None:
